@@ -1,0 +1,58 @@
+"""relprop: what a Transformer's output is made of.
+
+>>> import relprop
+>>> relprop.explain("a gorgeous, witty, seductive movie.").show()
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Loaded on first use: `import relprop` imports neither torch nor transformers.
+_HOMES = {
+    "explain": "relprop.explain",
+    "Explainer": "relprop.explain",
+    "Explanation": "relprop.explanation",
+    "attribute": "relprop.attribute",
+    "check": "relprop.check",
+    "rules": "relprop.attribute",
+    "Attribution": "relprop.types",
+    "Ledger": "relprop.types",
+    "Unit": "relprop.types",
+    "RelpropError": "relprop.errors",
+}
+
+__all__ = [
+    "Attribution",
+    "Explainer",
+    "Explanation",
+    "Ledger",
+    "RelpropError",
+    "Unit",
+    "__version__",
+    "attribute",
+    "check",
+    "explain",
+    "rules",
+]
+
+if TYPE_CHECKING:
+    from relprop.attribute import attribute, rules
+    from relprop.check import check
+    from relprop.errors import RelpropError
+    from relprop.explain import Explainer, explain
+    from relprop.explanation import Explanation
+    from relprop.types import Attribution, Ledger, Unit
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'relprop' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

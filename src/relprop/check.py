@@ -1,0 +1,98 @@
+"""Does relprop explain this model exactly? Which operations it meets, whether outputs stay the same, whether the books close."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from relprop.attribute import check_model
+from relprop.engine.run import Flow, predict, propagate
+from relprop.methods.reading import Inputs, batch_size, close, example, unit_scores
+from relprop.rules.rulesets import Expand, RuleSet, ruleset
+from relprop.types import Ledger
+
+TOLERANCE = 1e-4  # of the ledger, in float64
+_COARSE = {torch.float32: 1e-3, torch.bfloat16: 3e-2, torch.float16: 1e-2}
+
+
+@dataclass(frozen=True)
+class OpUse:
+    """How often an operation was met by live tensors, what governs it, and what it took without explanation."""
+
+    name: str
+    calls: int
+    treatment: str
+    unexplained: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a check."""
+
+    rules: str
+    change: float  # largest change of the explained number, relative to the logits
+    ops: tuple[OpUse, ...]
+    ledger: Ledger
+    tolerance: float
+
+    @property
+    def unchanged(self) -> bool:
+        return self.change <= self.tolerance
+
+    @property
+    def closes(self) -> bool:
+        return self.ledger.closes(self.tolerance)
+
+    @property
+    def fault(self) -> str:
+        """The entry that leaves the books open."""
+        worst = self.ledger.largest("unexplained", 1)[0]
+        return f"{worst.op} in {worst.module or 'the model'} ({worst.value:+.3g})"
+
+    @property
+    def verdict(self) -> str:
+        if not self.unchanged:
+            return f"the rules change the model's output by {self.change:.1e}: do not trust explanations of this model"
+        if self.closes:
+            return f"the books close: all but {self.ledger.gap:.1e} of what moved is accounted for"
+        return f"the books do not close ({self.ledger.gap:.1e} of what moved is unexplained): {self.fault}"
+
+
+def check(model: nn.Module, inputs: Inputs, target: Any = None, rules: str | RuleSet = "lrp_conservative") -> Report:
+    """Explain one example with its ledger, and compare the output with the plain model's."""
+    check_model(model)
+    used = ruleset(rules)
+    if batch_size(inputs) > 1:
+        inputs = example(inputs, 0)
+    plain = predict(model, inputs, target)
+    flow = _deepest(model, inputs, plain.exact[0], used)
+    relevance = flow.relevance()
+    ledger = close(flow, relevance, unit_scores(flow, relevance, inputs))
+    scale = plain.value.abs().max() if plain.rows is None else plain.rows.abs().max()
+    change = ((flow.chosen.value - plain.value).abs().max() / scale.clamp_min(1e-30)).item()
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    return Report(used.name, change, _ops(flow, used), ledger, _COARSE.get(dtype, TOLERANCE))
+
+
+def _deepest(model: nn.Module, inputs: Inputs, target: Any, rules: RuleSet) -> Flow:
+    """From the word embeddings, so that positions are booked apart; else wherever scores can be read."""
+    at: Any = "word_embeddings" if "input_ids" in inputs else None
+    return propagate(model, inputs, target, rules, at=at, ledger=True)
+
+
+def _ops(flow: Flow, rules: RuleSet) -> tuple[OpUse, ...]:
+    assert flow.books is not None
+    uses = [
+        OpUse(name, calls, _treatment(name, rules), unexplained) for name, (calls, unexplained) in flow.books.uses().items()
+    ]
+    return tuple(sorted(uses, key=lambda use: (-abs(use.unexplained) > 1e-9, -use.calls)))
+
+
+def _treatment(name: str, rules: RuleSet) -> str:
+    rule = rules.get(name)
+    if rule is None:
+        return "linear or plain gradient" if rules.carries == "gradient" else "no rule"
+    return f"expanded: {rule.function.__name__}" if isinstance(rule, Expand) else f"rule: {rule.__name__.lstrip('_')}"

@@ -1,0 +1,1 @@
+"""Domains: how raw inputs become tensors and units."""

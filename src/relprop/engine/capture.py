@@ -1,0 +1,123 @@
+"""Attention maps, what flows back to them, and block inputs: seen as the model runs, fused attention or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from relprop.engine.propagation import Observer, Propagation, Run
+from relprop.engine.structure import Paths, calls, first_tensor, module_of, stacks
+from relprop.ops import Op
+
+# Calls that hand an attention map on as it is.
+_CARRIES = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "view", "reshape",
+            "clone", "masked_fill", "nan_to_num", "mul"}  # fmt: skip
+
+
+@dataclass
+class Map:
+    """Attention weights [batch, heads, queries, keys] and, after the backward pass, the gradient or relevance there."""
+
+    block: int
+    module: str
+    weights: Tensor
+    arrived: Tensor | None = None
+
+
+@dataclass
+class Block:
+    """A block's input and, after the backward pass, what flows back to it."""
+
+    index: int
+    module: str
+    input: Tensor
+    arrived: Tensor | None = None
+
+
+@dataclass
+class Seen:
+    """What a capture saw, in the order of the forward pass."""
+
+    maps: list[Map] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    last: Block | None = None  # the output of the last block, in a block's clothes
+
+
+class Capture(Observer):
+    """Keeps maps and block inputs; `on_map` is called in the backward pass, last block first, and may drop them."""
+
+    def __init__(self, model: nn.Module, batch: int, on_map: Callable[[Map], None] | None = None) -> None:
+        self.seen = Seen()
+        self._batch = batch
+        self._on_map = on_map
+        self._paths = Paths(model)
+        self._blocks = {id(block) for stack in stacks(model) for block in stack}
+        self._inside: Any = None  # the frame of the block that is running
+        self._weights: dict[int, Tensor] = {}  # results of softmax, and what handed them on
+
+    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        frame = next((f for f in calls() if id(module_of(f)) in self._blocks), None)
+        entered = frame is not None and frame is not self._inside
+        self._inside = frame
+        if entered and frame is not None:
+            x = first_tensor(frame)
+            if x is not None and mode.is_live(x):
+                x = mode.stand_in(x)
+                block = Block(len(self.seen.blocks), self._paths.here(), x)
+                self.seen.blocks.append(block)
+                x.register_hook(_keep(block))
+
+    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
+        if op.name == "matmul" and id(args[0]) in self._weights:
+            args = (self._tap(args[0]), *args[1:])
+        elif op.name == "einsum" and len(args) == 3 and id(args[1]) in self._weights:
+            args = (args[0], self._tap(args[1]), args[2])
+        result = run(op, args, kwargs)
+        self._follow(op, args, result)
+        if self._inside is not None and isinstance(result, Tensor) and result.requires_grad:
+            self.seen.last = Block(len(self.seen.blocks), self._paths.here(), result)
+        return result
+
+    def finish(self) -> None:
+        """After the forward pass: watch what flows back to the last block's output."""
+        self._inside = None
+        if self.seen.last is not None:
+            self.seen.last.input.register_hook(_keep(self.seen.last))
+
+    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        self._follow(op, args, result)
+        return result
+
+    def _follow(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
+        """A softmax makes a map; dropout, casts and reshapes hand it on."""
+        if not isinstance(result, Tensor):
+            return
+        handed_on = op.name in _CARRIES and args and id(args[0]) in self._weights
+        if (op.name == "softmax" and result.dim() >= 3) or handed_on:
+            self._weights[id(result)] = result
+
+    def _tap(self, weights: Tensor) -> Tensor:
+        """Book the map that a product with the values uses."""
+        shaped = weights.unflatten(0, (self._batch, -1)) if weights.dim() == 3 else weights
+        entry = Map(len(self.seen.blocks) - 1, self._paths.here(), shaped.detach())
+        self.seen.maps.append(entry)
+        self._weights.clear()
+        if weights.requires_grad:
+            weights.register_hook(_keep(entry, shaped.shape, self._on_map))
+        return weights
+
+
+def _keep(
+    entry: Map | Block, shape: Any = None, then: Callable[[Any], None] | None = None
+) -> Callable[[Tensor | None], None]:
+    def keep(arrived: Tensor | None) -> None:
+        if arrived is None:
+            return
+        entry.arrived = arrived.detach() if shape is None else arrived.detach().reshape(shape)
+        if then is not None:
+            then(entry)
+
+    return keep

@@ -1,0 +1,144 @@
+"""Double-entry books: at every call, what flowed out less what flowed in is what the call itself took.
+
+Summed over all calls this telescopes: value = what reached the inputs + what each call took. A bias or another additive
+constant takes its share rightly; anything else that takes or makes relevance is unexplained, and is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relprop.engine.propagation import Observer, Propagation, Run
+from relprop.engine.structure import Paths
+from relprop.ops import AFFINE, Op, bias_of
+from relprop.types import Entry, Kind, Ledger
+
+
+@dataclass
+class _Account:
+    """The flows of one call, filled in during the backward pass."""
+
+    module: str
+    op: str
+    rest: Kind  # what the part not taken by a bias is called
+    taken: float = 0.0
+    bias: float = 0.0
+
+
+class Books(Observer):
+    """Watches a forward pass and keeps an account for every call; the backward pass fills them."""
+
+    def __init__(self, model: nn.Module, carries: str) -> None:
+        self._paths = Paths(model)
+        self._carries = carries
+        self._accounts: list[_Account] = []
+        self._named_constant: str | None = None
+
+    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """`x + parameter`: remember whose parameter it is before it is detached."""
+        self._named_constant = None
+        if op.name == "add":
+            self._named_constant = next(
+                (n for a in args if isinstance(a, Tensor) and (n := self._paths.parameter(a))), None
+            )
+
+    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
+        account = self._open(op)
+        self._aliases: dict[int, Tensor] = {}
+        args, kwargs = (
+            self._probe(args, account),
+            dict(zip(kwargs, self._probe(tuple(kwargs.values()), account), strict=True)),
+        )
+        aliases = self._aliases
+        result = run(op, args, kwargs)
+        if id(result) in aliases:
+            return aliases[id(result)]  # handed on as it is, by dropout for instance
+        bias = bias_of(op, args, kwargs) if self._carries == "gradient" else None
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                tensor.register_hook(self._flow_out(tensor.detach(), account, bias))
+        return result
+
+    def _open(self, op: Op) -> _Account:
+        rest: Kind = "constant" if op.name in AFFINE and op.name not in _NOT_LINEAR else "unexplained"
+        module, name = self._paths.here(), op.name
+        if self._named_constant:
+            module, _, name = self._named_constant.rpartition(".")
+            rest = "bias" if "bias" in name else "constant"
+        account = _Account(module, name, rest if self._carries == "gradient" else "unexplained")
+        self._accounts.append(account)
+        return account
+
+    def _probe(self, values: tuple[Any, ...], account: _Account) -> tuple[Any, ...]:
+        """Each live tensor under a name of its own, so that this call's share of its gradient is seen alone."""
+        probed: list[Any] = []
+        for value in values:
+            if isinstance(value, Tensor) and value.requires_grad:
+                alias = value.view_as(value)
+                alias.register_hook(self._flow_in(value.detach(), account))
+                self._aliases[id(alias)] = value
+                value = alias
+            elif type(value) in (tuple, list):
+                value = type(value)(self._probe(tuple(value), account))
+            probed.append(value)
+        return tuple(probed)
+
+    def _flow(self, tensor: Tensor, arrived: Tensor) -> float:
+        if self._carries == "relevance":
+            return arrived.double().sum().item()
+        if torch.is_complex(tensor):
+            return (tensor * arrived.conj()).real.double().sum().item()
+        return (tensor.double() * arrived.double()).sum().item()
+
+    def _flow_in(self, tensor: Tensor, account: _Account) -> Any:
+        def book(arrived: Tensor | None) -> None:
+            if arrived is None:
+                return
+            account.taken -= self._flow(tensor, arrived)
+
+        return book
+
+    def _flow_out(self, tensor: Tensor, account: _Account, bias: tuple[Tensor, int] | None) -> Any:
+        def book(arrived: Tensor | None) -> None:
+            if arrived is None:
+                return
+            account.taken += self._flow(tensor, arrived)
+            if bias is not None:
+                values, dimension = bias
+                shape = [1] * arrived.dim()
+                shape[dimension] = -1
+                lined_up = values if dimension == -1 else values.reshape(shape)
+                account.bias += (arrived.double() * lined_up.double()).sum().item()
+
+        return book
+
+    def uses(self) -> dict[str, tuple[int, float]]:
+        """Per operation: how many calls, and how much they took without explanation."""
+        uses: dict[str, tuple[int, float]] = {}
+        for account in self._accounts:
+            calls, unexplained = uses.get(account.op, (0, 0.0))
+            lost = account.taken - account.bias if account.rest == "unexplained" else 0.0
+            uses[account.op] = (calls + 1, unexplained + lost)
+        return uses
+
+    def close(self, value: float, inputs: Iterable[Entry]) -> Ledger:
+        """The ledger of one example: inputs, then every account that took something, then what nothing accounts for."""
+        entries = list(inputs)
+        sums: dict[tuple[str, str, Kind], float] = {}
+        for account in self._accounts:
+            for kind, amount in (("bias", account.bias), (account.rest, account.taken - account.bias)):
+                if amount:
+                    key = (account.module, account.op, kind)
+                    sums[key] = sums.get(key, 0.0) + amount
+        entries += [Entry(module, op, kind, amount) for (module, op, kind), amount in sums.items()]
+        untraced = value - sum(entry.value for entry in entries)
+        return Ledger(value, (*entries, Entry("", "not traced", "unexplained", untraced)))
+
+
+# These have a bias, which is booked apart; the rest of what they take is no constant.
+_NOT_LINEAR = {"layer_norm", "group_norm", "linear", "conv1d", "conv2d", "conv3d"}

@@ -1,0 +1,145 @@
+"""The mode: sees every torch call of a forward pass and lets the rules decide how its result flows back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.overrides import TorchFunctionMode
+
+from relprop.errors import UnruledOpError
+from relprop.ops import Op, op_of, take_inplace
+from relprop.rules.rulesets import Expand, RuleSet
+
+Run = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Observer:
+    """Watches the calls go by; the methods here do nothing."""
+
+    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Ahead of every call, with its arguments as the model gave them; may give a tensor a stand-in."""
+
+    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """After a call without live tensors; returns its result."""
+        return result
+
+    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
+        """In place of a call with live tensors; `run` makes the call."""
+        return run(op, args, kwargs)
+
+
+class Propagation(TorchFunctionMode):
+    """A reversible, thread-local context in which `rules` govern the backward flow of whatever is computed.
+
+    Live tensors are those that depend on the explained input: they require grad and are no parameters. Parameters are
+    detached on the way in, so that no parameter gradient is ever computed.
+    """
+
+    def __init__(self, rules: RuleSet, observers: Iterable[Observer] = ()) -> None:
+        super().__init__()
+        self.rules = rules
+        self.observers = list(observers)
+        self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def replace(self, tensor: Tensor, stand_in: Tensor) -> None:
+        """From here on every call that gets `tensor` gets `stand_in`."""
+        self._stand_ins[id(tensor)] = (tensor, stand_in)  # keeps `tensor` alive: its id must not be given away
+
+    def stand_in(self, tensor: Tensor) -> Tensor:
+        """What calls get in place of `tensor`: itself, unless it was replaced."""
+        entry = self._stand_ins.get(id(tensor))
+        return tensor if entry is None else entry[1]
+
+    def again(self) -> Propagation:
+        """The same rules and stand-ins without observers, to run a part of the model once more."""
+        twin = Propagation(self.rules)
+        twin._stand_ins = self._stand_ins
+        return twin
+
+    def is_live(self, tensor: Tensor) -> bool:
+        return id(tensor) in self._stand_ins or (tensor.requires_grad and not isinstance(tensor, Parameter))
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        op = op_of(func)
+        if op.query or not torch.is_grad_enabled():
+            return func(*args, **kwargs)
+        for observer in self.observers:
+            observer.before(self, op, args, kwargs)
+        admitted, live = self._admit(args)
+        if kwargs:
+            values, live_too = self._admit(tuple(kwargs.values()))
+            kwargs, live = dict(zip(kwargs, values, strict=True)), live or live_too
+        if not live:
+            result = func(*admitted, **kwargs)
+            for observer in self.observers:
+                result = observer.constant(op, args, kwargs, result)
+            return result
+        rule = self.rules.get(op.name)
+        if isinstance(rule, Expand):
+            with self:
+                return rule.function(*admitted, **kwargs)
+        run: Run = self._run
+        for observer in self.observers:
+            run = _within(observer, run)
+        op, admitted, kwargs = take_inplace(op, admitted, kwargs)
+        if not op.in_place:
+            return run(op, admitted, kwargs)
+        if op.name not in self.rules and not self.observers:
+            return func(*admitted, **kwargs)
+        result = run(op, admitted, kwargs)
+        if admitted[0]._is_view():
+            return admitted[0].copy_(result)
+        # Not written to, as its old value may still be wanted in the backward pass.
+        self.replace(args[0], result)
+        return result
+
+    def _admit(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
+        """Stand-ins for what has one, parameters without gradient; and whether anything is live."""
+        live = False
+        admitted = []
+        for value in values:
+            if isinstance(value, Tensor):
+                entry = self._stand_ins.get(id(value)) if self._stand_ins else None
+                if entry is not None:
+                    value = entry[1]
+                if value.requires_grad:
+                    if isinstance(value, Parameter):
+                        value = value.detach()
+                    else:
+                        live = True
+            elif type(value) is tuple or type(value) is list:
+                inner, inner_live = self._admit(tuple(value))
+                value, live = type(value)(inner), live or inner_live
+            admitted.append(value)
+        return tuple(admitted), live
+
+    def _run(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rule = self.rules.get(op.name)
+        if rule is not None:
+            return rule(op.function, *args, **kwargs)
+        result = op.function(*args, **kwargs)
+        return _guard(result, op, self.rules) if self.rules.carries == "relevance" else result
+
+
+def _within(observer: Observer, run: Run) -> Run:
+    return lambda op, args, kwargs: observer.around(op, args, kwargs, run)
+
+
+def _guard(result: Any, op: Op, rules: RuleSet) -> Any:
+    """Relevance that reaches an operation without a rule is an error; on a branch that it never reaches, no harm."""
+
+    def refuse(relevance: Tensor) -> None:
+        if torch.count_nonzero(relevance):
+            raise UnruledOpError(f'relevance reached "{op.name}", for which the rule set "{rules.name}" has no rule')
+
+    for tensor in result if isinstance(result, tuple | list) else (result,):
+        if isinstance(tensor, Tensor) and tensor.requires_grad:
+            tensor.register_hook(refuse)
+    return result

@@ -1,0 +1,194 @@
+"""One pass: the model runs under the rules, the target flows back, and what reaches the sources is returned."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relprop.engine.capture import Capture, Seen
+from relprop.engine.checkpoint import Checkpoint
+from relprop.engine.ledger import Books
+from relprop.engine.propagation import Propagation
+from relprop.engine.sources import PLACES, At, Edit, MisfitError, Source, Sources
+from relprop.errors import InputError, ModelError, unknown_name
+from relprop.rules.rulesets import RuleSet
+from relprop.targets import Chosen, Labels, choose
+
+
+@dataclass(frozen=True)
+class Flow:
+    """What one pass found."""
+
+    chosen: Chosen
+    sources: tuple[Source, ...]
+    arrived: tuple[Tensor, ...]  # per source: the gradient, or the relevance
+    carries: str
+    seen: Seen | None = None
+    books: Books | None = None
+
+    def relevance(self) -> list[Tensor]:
+        """Per source, element by element, in float32 or better."""
+        return [
+            wide(arrived) if self.carries == "relevance" else wide(source.leaf.detach()) * wide(arrived)
+            for source, arrived in zip(self.sources, self.arrived, strict=True)
+        ]
+
+
+def wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def propagate(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    target: Any,
+    rules: RuleSet,
+    *,
+    at: At | None = None,
+    edit: Edit | None = None,
+    capture: bool = False,
+    checkpoint: bool = False,
+    ledger: bool = False,
+) -> Flow:
+    """Run `model(**inputs)` under `rules` and let the target flow back to where the scores are read.
+
+    `at`: the first block's input ("block"), the word embeddings, or the model's float "input"; None takes the first of
+    these that the model has.
+    """
+    if at is not None and at not in PLACES:
+        raise unknown_name("place", at, PLACES)
+    for place in PLACES if at is None else (at,):
+        sources = Sources(model, inputs, place, edit)
+        pass_ = _Pass(model, inputs, rules, sources, capture, checkpoint, ledger)
+        try:
+            flow = pass_.run(target)
+        except MisfitError as misfit:
+            if at is not None:
+                raise InputError(f'scores cannot be read at="{at}": {misfit}; try at="word_embeddings"') from None
+            continue
+        if flow is not None:
+            return flow
+    raise ModelError(f"no place to read scores from was found ({', '.join(PLACES) if at is None else at})")
+
+
+class _Pass:
+    """The observers of one pass, and the pass itself."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        rules: RuleSet,
+        sources: Sources,
+        capture: bool,
+        checkpoint: bool,
+        ledger: bool,
+    ) -> None:
+        self.model = model
+        self.sources = sources
+        self.inputs = sources.float_inputs(inputs) if sources.at == "input" else inputs
+        self.rules = rules.with_maps() if capture else rules
+        self.saver = Checkpoint(model) if checkpoint else None
+        self.capture = Capture(model, _batch(inputs)) if capture else None
+        self.books = Books(model, rules.carries) if ledger else None
+
+    def run(self, target: Any) -> Flow | None:
+        """The flow, or None where no source was found."""
+        with torch.inference_mode(False), torch.enable_grad(), evaluating(self.model):
+            outputs = self._forward()
+            if not self.sources.placed:
+                return None
+            chosen = choose(target, outputs, self.inputs, labels_of(self.model))
+            _check(self.model, chosen)
+            leaves = [source.leaf for source in self.sources.placed]
+            arrived = torch.autograd.grad(chosen.value.sum(), leaves, allow_unused=True)
+        reached = tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, arrived, strict=True))
+        seen = self.capture.seen if self.capture else None
+        return Flow(_detached(chosen), tuple(self.sources.placed), reached, self.rules.carries, seen, self.books)
+
+    def _forward(self) -> Any:
+        every = (self.sources, self.saver, self.capture, self.books)
+        try:
+            with Propagation(self.rules, [one for one in every if one is not None]):
+                outputs = call(self.model, self.inputs)
+        finally:
+            if self.saver is not None:
+                self.saver.close()
+        if self.capture is not None:
+            self.capture.finish()
+        return outputs
+
+
+def _detached(chosen: Chosen) -> Chosen:
+    rows = None if chosen.rows is None else wide(chosen.rows.detach())
+    return Chosen(wide(chosen.value.detach()), chosen.names, rows, chosen.exact)
+
+
+def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Chosen:
+    """The target read off a plain forward pass."""
+    with torch.no_grad(), evaluating(model):
+        return _detached(choose(target, call(model, inputs), inputs, labels_of(model)))
+
+
+def call(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
+    """`model(**inputs)`, without a cache of keys and values where the model would keep one."""
+    extra = {}
+    if "use_cache" in inspect.signature(model.forward).parameters and "use_cache" not in inputs:
+        extra["use_cache"] = False
+    return model(**inputs, **extra)
+
+
+def labels_of(model: nn.Module) -> Labels | None:
+    labels = getattr(getattr(model, "config", None), "id2label", None)
+    return {int(index): str(name) for index, name in labels.items()} if isinstance(labels, dict) else None
+
+
+def _batch(inputs: Mapping[str, Any]) -> int:
+    return next((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), 1)
+
+
+def _check(model: nn.Module, chosen: Chosen) -> None:
+    numbers = chosen.value if chosen.rows is None else chosen.rows
+    if not torch.isfinite(numbers).all():
+        broken = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
+        cause = f'its parameter "{broken[0]}" is not finite' if broken else "its weights are finite: check the input"
+        raise ModelError(f"the model's output is not a finite number; {cause}")
+    if not chosen.value.requires_grad:
+        raise ModelError(
+            "no relevance can flow from the target to the input: under these rules the output is a constant "
+            "(explain logits rather than probabilities)"
+        )
+
+
+_evaluating: weakref.WeakKeyDictionary[nn.Module, list[Any]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, each module's own flag restored after; threads that share a model leave it together."""
+    with _lock:
+        entry = _evaluating.get(model)
+        if entry is None:
+            training = [module for module in model.modules() if module.training]
+            entry = _evaluating[model] = [0, training]
+            for module in training:
+                module.training = False
+        entry[0] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            entry[0] -= 1
+            if entry[0] == 0:
+                del _evaluating[model]
+                for module in entry[1]:
+                    module.training = True

@@ -1,0 +1,112 @@
+"""Where relevance ends: the tensors that the scores are read from, found in the running model and made live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from relprop.engine.propagation import Observer, Propagation
+from relprop.engine.structure import calls, first_tensor, module_of, stacks
+from relprop.ops import Op
+
+At = Literal["block", "word_embeddings", "input"]
+PLACES: tuple[At, ...] = ("block", "word_embeddings", "input")
+Edit = Callable[[Tensor, Callable[[Tensor], Tensor] | None], Tensor]
+
+
+class MisfitError(Exception):
+    """The first block's rows are not the input's tokens (pooled, windowed or otherwise rearranged)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A live leaf and the token ids that it came from, if any."""
+
+    leaf: Tensor
+    ids: Tensor | None
+
+
+class Sources(Observer):
+    """Makes live: the input of the first block of every stack, or the word embeddings, or the model's own float input.
+
+    `edit(x, lookup)` may change the embedded input x before it is used; `lookup(ids)` embeds other tokens (None where
+    x is no embedding).
+    """
+
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Any], at: At, edit: Edit | None = None) -> None:
+        self.at = at
+        self.placed: list[Source] = []
+        self._edit = edit
+        self._ids = inputs.get("input_ids")
+        self._table = _word_table(model)
+        self._firsts = {id(block): number for number, stack in enumerate(stacks(model)) for block in stack}
+        self._waiting = set(self._firsts.values()) if at == "block" else set()
+        self._last_ids: Tensor | None = None
+
+    def make_live(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """A copy of x that relevance flows back to. (A clone of the leaf: a model may write to it in place.)"""
+        if self._edit is not None:
+            x = self._edit(x, lookup)
+        leaf = x.detach().requires_grad_()
+        self.placed.append(Source(leaf, self._last_ids))
+        return leaf.clone()
+
+    def float_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs with every floating-point tensor made live."""
+        floating = {
+            k: v for k, v in inputs.items() if isinstance(v, Tensor) and v.is_floating_point() and "mask" not in k
+        }
+        return {**inputs, **{name: self.make_live(value) for name, value in floating.items()}}
+
+    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if op.name == "embedding" and self._is_word_lookup(args):
+            self._last_ids = args[0]
+        if self._waiting:
+            self._enter_block(mode)
+
+    def _enter_block(self, mode: Propagation) -> None:
+        """At the first call inside a stack's first block, that block's hidden states become live."""
+        for frame in calls():
+            stack = self._firsts.get(id(module_of(frame)))
+            if stack is None:
+                continue
+            if stack in self._waiting:
+                self._waiting.discard(stack)
+                x = first_tensor(frame)
+                if x is not None and not mode.is_live(x):
+                    self._check_fit(x)
+                    mode.replace(x, self.make_live(x))
+            return
+
+    def _check_fit(self, x: Tensor) -> None:
+        tokens = self._last_ids if self._last_ids is not None else self._ids
+        if tokens is not None and x.shape[: tokens.dim()] != tokens.shape:
+            raise MisfitError(f"block input {tuple(x.shape)}, tokens {tuple(tokens.shape)}")
+
+    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        if self.at != "word_embeddings" or op.name != "embedding" or not self._is_word_lookup(args):
+            return result
+        _, table, *rest = args
+        return self.make_live(result, lambda ids: op.function(ids, table.detach(), *rest, **kwargs))
+
+    def _is_word_lookup(self, args: tuple[Any, ...]) -> bool:
+        """By the table where the model names it, else by the ids."""
+        if len(args) < 2:
+            return False
+        if self._table is not None:
+            return args[1] is self._table
+        known = self._ids
+        return known is not None and args[0].shape == known.shape and torch.equal(args[0], known)
+
+
+def _word_table(model: nn.Module) -> Tensor | None:
+    """The weight of the model's word embedding, where it tells."""
+    try:
+        weight = model.get_input_embeddings().weight  # type: ignore[operator,union-attr]
+    except (AttributeError, NotImplementedError, TypeError):
+        return None
+    return weight if isinstance(weight, Tensor) else None

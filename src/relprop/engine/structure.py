@@ -1,0 +1,81 @@
+"""Where in the model a torch call happens, and which modules are its blocks: read from the call stack and the tree.
+
+No hook is placed: a frame of `nn.Module.__call__` knows its module and its arguments, and each thread has its own stack.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+import torch
+from torch import Tensor, nn
+
+_CALL = nn.Module._call_impl.__code__
+_SMALL = 0.2  # a list of modules with less than this share of the largest one's parameters is no stack of blocks
+
+
+def calls(frame: FrameType | None = None) -> Iterator[FrameType]:
+    """Frames of module calls on this thread's stack, innermost first."""
+    frame = frame or sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _CALL:
+            yield frame
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def module_of(frame: FrameType) -> nn.Module:
+    module: nn.Module = frame.f_locals["self"]
+    return module
+
+
+def first_tensor(frame: FrameType) -> Tensor | None:
+    """The first floating-point tensor that a module was called with: a block's hidden states."""
+    local = frame.f_locals
+    for value in (*local["args"], *local["kwargs"].values()):
+        if isinstance(value, Tensor) and (torch.is_floating_point(value) or torch.is_complex(value)):
+            return value
+    return None
+
+
+def stacks(model: nn.Module) -> list[list[nn.Module]]:
+    """The model's stacks of blocks (an encoder, a decoder): its outermost large lists of modules, flattened."""
+    lists = _outermost(model, nn.ModuleList) or _outermost(model, nn.Sequential)
+    sizes = [sum(p.numel() for p in stack.parameters()) for stack in lists]
+    largest = max(sizes, default=0)
+    return [_members(stack) for stack, size in zip(lists, sizes, strict=True) if size > _SMALL * largest]
+
+
+def _outermost(module: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
+    found: list[nn.Module] = []
+    for child in module.children():
+        found += [child] if isinstance(child, kind) and len(list(child.children())) else _outermost(child, kind)
+    return found
+
+
+def _members(stack: nn.Module) -> list[nn.Module]:
+    """Modules that are called: a list is not, its members are."""
+    members: list[nn.Module] = []
+    for child in stack.children():
+        members += _members(child) if type(child) in (nn.ModuleList, nn.ModuleDict) else [child]
+    return members
+
+
+class Paths:
+    """Qualified names of modules and parameters, by identity."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = {id(module): name for name, module in model.named_modules()}
+        self._parameters = {id(parameter): name for name, parameter in model.named_parameters()}
+
+    def here(self) -> str:
+        """The innermost module that is running on this thread."""
+        for frame in calls(sys._getframe(1)):
+            name = self._modules.get(id(module_of(frame)))
+            if name is not None:
+                return name
+        return ""
+
+    def parameter(self, tensor: Tensor) -> str | None:
+        return self._parameters.get(id(tensor))

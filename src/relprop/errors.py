@@ -1,0 +1,36 @@
+"""Errors in the caller's words: what was expected, what came, what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RelpropError(Exception):
+    """Base of every error relprop raises on purpose. The message is one sentence for the user."""
+
+
+class InputError(RelpropError):
+    """The text, tensor or option cannot be explained as given."""
+
+
+class TargetError(RelpropError):
+    """The target does not exist in the model's output."""
+
+
+class ModelError(RelpropError):
+    """The model cannot be loaded, or cannot be explained."""
+
+
+class UnknownNameError(RelpropError):
+    """A name that no registry holds."""
+
+
+class UnruledOpError(RelpropError):
+    """Relevance reached an operation for which the rule set has no rule."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str], hint: str = "") -> UnknownNameError:
+    """An error that repeats the name and suggests the nearest known one."""
+    choices = sorted(known)
+    near = get_close_matches(str(name), choices, n=1)
+    guess = f'; did you mean "{near[0]}"?' if near else f"; known: {', '.join(choices)}" if len(choices) < 12 else ""
+    return UnknownNameError(f'{kind} "{name}" is unknown{guess}{f" ({hint})" if hint else ""}')

@@ -1,0 +1,8 @@
+"""Methods: pure functions `method(model, inputs, target, **options)` that return an `Attribution`.
+
+Importing this package fills the registry.
+"""
+
+from relprop.methods import baseline, gradient, relevance
+
+__all__ = ["baseline", "gradient", "relevance"]

@@ -1,0 +1,209 @@
+"""Plain gradients and their averages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from relprop.engine.run import predict, propagate, wide
+from relprop.engine.sources import At
+from relprop.errors import InputError
+from relprop.methods.reading import (
+    Inputs,
+    batch_size,
+    content_generator,
+    example,
+    input_relevance,
+    real_units,
+    unit_scores,
+)
+from relprop.registry import METHODS
+from relprop.rules import rulesets
+from relprop.types import Attribution
+
+
+@METHODS.register(family="gradient", signed=False, gradients=True, citation="Simonyan et al. 2014")
+def gradient(
+    model: nn.Module, inputs: Inputs, target: Any, *, at: At | None = None, checkpoint: bool = False
+) -> Attribution:
+    """L2 norm of the gradient at each unit (saliency)."""
+    flow = propagate(model, inputs, target, rulesets.gradient, at=at, checkpoint=checkpoint)
+    norms = unit_scores(flow, [wide(g) for g in flow.arrived], inputs, lambda g: g.norm(dim=-1))
+    return Attribution(norms, flow.chosen.value, flow.chosen.names, "gradient", flow.chosen.rows)
+
+
+@METHODS.register(family="gradient", signed=True, gradients=True, citation="Shrikumar et al. 2017")
+def gradient_x_input(
+    model: nn.Module, inputs: Inputs, target: Any, *,
+    at: At | None = None, checkpoint: bool = False, ledger: bool = False,
+) -> Attribution:  # fmt: skip
+    """Sum over features of input times gradient (GI)."""
+    return input_relevance(
+        model, inputs, target, rulesets.gradient, "gradient_x_input", at=at, checkpoint=checkpoint, ledger=ledger
+    )
+
+
+@METHODS.register(
+    family="gradient",
+    signed=True,
+    gradients=True,
+    complete=True,
+    citation="Sundararajan et al. 2017, Axiomatic Attribution",
+)
+def integrated_gradients(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    steps: int = 50,
+    baseline: int | Tensor | None = None,
+    internal_batch_size: int = 32,
+) -> Attribution:
+    """Gradients averaged on the straight way from a baseline to the input, at Gauss-Legendre points.
+
+    `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Without input_ids the way goes
+    from zero to the float input. Scores sum to value - baseline value.
+    """
+    if steps < 1:
+        raise InputError(f"integrated_gradients needs at least one step, got {steps}")
+    chosen = predict(model, inputs, target)
+    points, weights = np.polynomial.legendre.leggauss(steps)
+    # Point 0 with weight 0 rides along: its value is the baseline's.
+    alphas = torch.tensor([0.0, *(points + 1) / 2], dtype=torch.float64)
+    shares = torch.tensor([0.0, *weights / 2], dtype=torch.float64)
+    reference = _baseline_ids(model, inputs, baseline)
+    batch = batch_size(inputs)
+    start = torch.zeros_like(chosen.value)
+    scores: Tensor | None = None
+    for owner, point in _rows(batch, steps + 1, internal_batch_size):
+        way = _Way(alphas[point], None if reference is None else reference[owner])
+        flow = propagate(
+            model,
+            _select(inputs, owner, batch),
+            [chosen.exact[i] for i in owner],
+            rulesets.gradient,
+            at=_edited(inputs),
+            edit=way.edit,
+        )
+        change = [wide(g) * d for g, d in zip(flow.arrived, way.differences, strict=True)]
+        part = unit_scores(flow, change, _select(inputs, owner, batch))
+        scores = part.new_zeros((batch, part.shape[1])) if scores is None else scores
+        scores.index_add_(0, owner.to(part.device), part * shares[point].to(part)[:, None])
+        start[owner[point == 0]] = flow.chosen.value[point == 0]
+    assert scores is not None
+    return Attribution(scores, chosen.value, chosen.names, "integrated_gradients", chosen.rows, baseline=start)
+
+
+class _Way:
+    """Points on the straight way from the baseline to the input."""
+
+    def __init__(self, alphas: Tensor, baseline_ids: Tensor | None) -> None:
+        self._alphas = alphas
+        self._ids = baseline_ids
+        self.differences: list[Tensor] = []
+
+    def edit(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None) -> Tensor:
+        start = torch.zeros_like(x)
+        if lookup is not None and self._ids is not None:
+            ids = self._ids.t() if x.shape[:2] == self._ids.t().shape != self._ids.shape else self._ids
+            start = lookup(ids)
+        self.differences.append(wide(x - start))
+        alphas = self._alphas.to(x.device, x.dtype).view(-1, *(1,) * (x.dim() - 1))
+        return start + alphas * (x - start)
+
+
+def _baseline_ids(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -> Tensor | None:
+    """Token ids to start from, in the input's shape; None where the start is zero."""
+    ids = inputs.get("input_ids")
+    if not isinstance(ids, Tensor):
+        return None
+    if isinstance(baseline, Tensor):
+        if baseline.shape != ids.shape:
+            raise InputError(f"baseline ids have shape {tuple(baseline.shape)}, the input {tuple(ids.shape)}")
+        return baseline
+    if baseline is None:
+        baseline = getattr(getattr(model, "config", None), "pad_token_id", None)
+    return None if baseline is None else torch.full_like(ids, baseline)
+
+
+def _edited(inputs: Inputs) -> At:
+    """Where an input can be changed: its word embeddings, or itself when it is made of numbers."""
+    return "word_embeddings" if "input_ids" in inputs else "input"
+
+
+def _rows(batch: int, copies: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every copy of every example, in chunks: (index of the example, index of the copy)."""
+    every = torch.arange(batch * copies)
+    for chunk in every.split(max(1, size)):
+        yield chunk // copies, chunk % copies
+
+
+def _select(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
+    return {
+        name: value[owner.to(value.device)]
+        if isinstance(value, Tensor) and value.dim() and len(value) == batch
+        else value
+        for name, value in inputs.items()
+    }
+
+
+@METHODS.register(family="gradient", signed=True, gradients=True, citation="Smilkov et al. 2017, SmoothGrad")
+def smoothgrad(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    samples: int = 25,
+    noise: float = 0.1,
+    seed: int = 0,
+    internal_batch_size: int = 32,
+) -> Attribution:
+    """Mean of input times gradient under Gaussian noise; `noise` is its share of the input's range."""
+    if samples < 1:
+        raise InputError(f"smoothgrad needs at least one sample, got {samples}")
+    chosen = predict(model, inputs, target)
+    batch = batch_size(inputs)
+    scores: Tensor | None = None
+    for owner, _ in _rows(batch, samples, max(1, internal_batch_size // samples) * samples):
+        part_inputs = _select(inputs, owner, batch)
+        shaker = _Noise(inputs, owner, noise, seed)
+        flow = propagate(
+            model,
+            part_inputs,
+            [chosen.exact[i] for i in owner],
+            rulesets.gradient,
+            at=_edited(inputs),
+            edit=shaker.edit,
+        )
+        part = unit_scores(flow, flow.relevance(), part_inputs)
+        scores = part.new_zeros((batch, part.shape[1])) if scores is None else scores
+        scores.index_add_(0, owner.to(part.device), part / samples)
+    assert scores is not None
+    return Attribution(scores, chosen.value, chosen.names, "smoothgrad", chosen.rows)
+
+
+class _Noise:
+    """Noise on the real units of each example, drawn from its own content: neither order nor padding changes it."""
+
+    def __init__(self, inputs: Inputs, owner: Tensor, level: float, seed: int) -> None:
+        self._inputs, self._owner, self._level, self._seed = inputs, owner, level, seed
+
+    def edit(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None) -> Tensor:
+        noisy = x.clone()
+        for i in self._owner.unique().tolist():
+            alone = example(self._inputs, i)
+            rows = self._owner == i
+            real = real_units(alone).to(x.device)
+            units = real if x.dim() == 3 and x.shape[1] == len(real) else slice(None)
+            values = x[rows][:, units]
+            generator = content_generator(alone, self._seed)
+            drawn = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(x)
+            spread = values[0].max() - values[0].min()
+            changed = noisy[rows]
+            changed[:, units] = values + self._level * spread * drawn
+            noisy[rows] = changed
+        return noisy

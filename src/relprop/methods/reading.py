@@ -1,0 +1,160 @@
+"""From what reached the sources to one score a unit: rows in the input's own order, padding at exactly 0."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relprop.engine.run import Flow, propagate
+from relprop.engine.sources import At, Source
+from relprop.rules.rulesets import RuleSet
+from relprop.types import Attribution, Entry, Ledger
+
+Inputs = Mapping[str, Any]
+
+
+def input_relevance(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    rules: RuleSet,
+    method: str,
+    *,
+    at: At | None,
+    checkpoint: bool,
+    ledger: bool,
+) -> Attribution:
+    """Sum over features of the relevance that reached each unit. The ledger is kept example by example."""
+    if ledger and batch_size(inputs) > 1:
+        each = [
+            input_relevance(
+                model,
+                example(inputs, i),
+                one_target(target, i),
+                rules,
+                method,
+                at=at,
+                checkpoint=checkpoint,
+                ledger=True,
+            )
+            for i in range(batch_size(inputs))
+        ]
+        return joined(each)
+    flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger)
+    relevance = flow.relevance()
+    scores = unit_scores(flow, relevance, inputs)
+    books = (close(flow, relevance, scores),) if ledger else None
+    return Attribution(scores, flow.chosen.value, flow.chosen.names, method, flow.chosen.rows, books)
+
+
+def unit_scores(
+    flow: Flow, per_source: list[Tensor], inputs: Inputs, reduce: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """One row of scores an example: features reduced (by default summed), sources added where they are the same tokens."""
+    ids = inputs.get("input_ids")
+    total: Tensor | None = None
+    for source, values in zip(flow.sources, per_source, strict=True):
+        rows = (reduce or _sum)(_features_last(values))
+        if isinstance(ids, Tensor):
+            rows = _in_order(rows, source, ids)
+        total = rows if total is None else total + rows
+    assert total is not None
+    mask = inputs.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.shape == total.shape:
+        total = torch.where(mask != 0, total, 0)
+    return total
+
+
+def _sum(values: Tensor) -> Tensor:
+    return values.sum(-1)
+
+
+def _features_last(values: Tensor) -> Tensor:
+    """[batch, units, features] from tokens, from feature maps [batch, features, height, width], or from plain vectors."""
+    if values.dim() == 4:
+        return values.flatten(2).transpose(1, 2)
+    return values[..., None] if values.dim() == 2 else values.flatten(2)
+
+
+def _in_order(rows: Tensor, source: Source, ids: Tensor) -> Tensor:
+    """The rows in the order of `ids`: as they are, batch and sequence swapped, cut to length, or one place late."""
+    own = source.ids if source.ids is not None else ids
+    if own.shape[0] == ids.shape[0] and own.shape[1] >= ids.shape[1] and torch.equal(own[:, : ids.shape[1]], ids):
+        return rows[:, : ids.shape[1]]
+    if torch.equal(own.t(), ids):
+        return rows.t()
+    if own.shape == ids.shape and torch.equal(own[:, 1:], ids[:, :-1]):  # a decoder reads the text shifted by one
+        return torch.cat([rows[:, 1:], torch.zeros_like(rows[:, :1])], 1)
+    return torch.zeros_like(ids, dtype=rows.dtype)  # another text: in the ledger, not in the scores
+
+
+def close(flow: Flow, relevance: list[Tensor], scores: Tensor) -> Ledger:
+    """The books of one example. What reached a source without being a unit's score is a constant."""
+    assert flow.books is not None
+    value = flow.chosen.value.item() if flow.carries == "gradient" else 1.0
+    scored = scores.double().sum().item()
+    other = sum(part.double().sum().item() for part in relevance) - scored
+    inputs = [Entry("", "inputs", "input", scored)]
+    return flow.books.close(value, [*inputs, Entry("", "other inputs", "constant", other)] if other else inputs)
+
+
+def batch_size(inputs: Inputs) -> int:
+    return next((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), 1)
+
+
+def example(inputs: Inputs, index: int) -> dict[str, Any]:
+    """One example of a batch, as a batch of one."""
+    batch = batch_size(inputs)
+    return {
+        name: value[index : index + 1] if isinstance(value, Tensor) and value.dim() and len(value) == batch else value
+        for name, value in inputs.items()
+    }
+
+
+def real_units(inputs: Inputs) -> Tensor:
+    """Which units of a single example are no padding."""
+    mask = inputs.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() == 2:
+        return (mask[0] != 0).cpu()
+    return torch.ones(_content(inputs).shape[:1], dtype=torch.bool)
+
+
+def content_generator(inputs: Inputs, seed: int) -> torch.Generator:
+    """Randomness that depends on a single example's real content and on the seed alone."""
+    content = _content(inputs)
+    content = content[real_units(inputs)] if len(content) == len(real_units(inputs)) else content
+    digest = hashlib.sha256(content.contiguous().double().numpy().tobytes() + str(seed).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+
+def _content(inputs: Inputs) -> Tensor:
+    first = next(value for value in inputs.values() if isinstance(value, Tensor) and value.dim() > 1)
+    return inputs.get("input_ids", first)[0].detach().cpu()  # type: ignore[no-any-return]
+
+
+def one_target(target: Any, index: int) -> Any:
+    """The target of one example: lists and tensors hold one each, anything else serves all."""
+    return (
+        [target[index]]
+        if isinstance(target, list)
+        else target[index : index + 1]
+        if isinstance(target, Tensor)
+        else target
+    )
+
+
+def joined(parts: list[Attribution]) -> Attribution:
+    """Attributions of single examples as one batch."""
+    rows = [part.logits for part in parts]
+    return Attribution(
+        torch.cat([part.scores for part in parts]),
+        torch.cat([part.value for part in parts]),
+        tuple(name for part in parts for name in part.target),
+        parts[0].method,
+        torch.cat(rows) if all(row is not None for row in rows) else None,  # type: ignore[arg-type]
+        tuple(book for part in parts for book in part.ledger or ()) or None,
+    )

@@ -1,0 +1,80 @@
+"""Name -> function tables with metadata: the one list behind the command line, the docs and the common tests."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from relprop.errors import InputError, unknown_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Record(Generic[F]):
+    """A registered function and what a user or a test must know of it."""
+
+    name: str
+    function: F
+    family: str
+    signed: bool
+    gradients: bool  # needs a backward pass
+    citation: str
+    complete: bool = False  # the scores sum to value - baseline
+
+    @property
+    def summary(self) -> str:
+        return (inspect.getdoc(self.function) or "").split("\n", 1)[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword-only options with their defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def check(self, options: dict[str, Any]) -> None:
+        for option in options:
+            if option not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise InputError(f'method "{self.name}" has no option "{option}" (its options: {known})')
+
+
+class Registry(Generic[F]):
+    """An ordered table of records; names are snake_case and hyphens are taken for underscores."""
+
+    def __init__(self, kind: str, hint: str) -> None:
+        self.kind = kind
+        self.hint = hint
+        self._records: dict[str, Record[F]] = {}
+
+    def register(self, **metadata: Any) -> Callable[[F], F]:
+        """Decorator: the function's own name is the registered name."""
+
+        def add(function: F) -> F:
+            name = function.__name__
+            if name in self._records:
+                raise ValueError(f'{self.kind} "{name}" is registered twice')
+            self._records[name] = Record(name=name, function=function, **metadata)
+            return function
+
+        return add
+
+    def __getitem__(self, name: str) -> Record[F]:
+        record = self._records.get(name.replace("-", "_")) if isinstance(name, str) else None
+        if record is None:
+            raise unknown_name(self.kind, name, self._records, self.hint.format(count=len(self._records)))
+        return record
+
+    def __iter__(self) -> Iterator[Record[F]]:
+        return iter(self._records.values())
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def names(self) -> list[str]:
+        return list(self._records)
+
+
+METHODS: Registry[Callable[..., Any]] = Registry("method", "relprop methods lists all {count}")

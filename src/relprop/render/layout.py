@@ -1,0 +1,147 @@
+"""Scores + units -> cells, and the words around them: what every text renderer draws, before any colour or markup."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from relprop.render.visible import visible
+from relprop.types import Heatmap, Unit
+
+SCALE_NOTE = "shaded relative to the strongest unit of each row"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One unit ready to draw; its text and title are safe to show but not yet escaped for any markup."""
+
+    text: str
+    score: float
+    shade: float  # in [-1, 1], relative to the strongest unit of the row
+    special: bool
+    space_before: bool
+    title: str
+
+
+SEPARATOR = Cell("|", 0.0, 0.0, special=True, space_before=True, title="")  # between the two texts of a pair
+
+
+@dataclass(frozen=True)
+class Caption:
+    """The words around a row, safe to show."""
+
+    method: str
+    target: str  # "positive = 1.500"
+    prediction: str  # "predicted positive (0.98)", or nothing
+    total: str  # "sum of scores +1.234 of 1.500"
+    note: str
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What was explained: rows that share it can share one header."""
+        return tuple(part for part in (self.target, self.prediction) if part)
+
+    @property
+    def account(self) -> tuple[str, ...]:
+        return tuple(part for part in (self.total, self.note) if part)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A heat map laid out."""
+
+    caption: Caption
+    cells: tuple[Cell, ...]
+
+
+def rows(heatmaps: Sequence[Heatmap]) -> list[Row]:
+    """Every heat map laid out, or a clear error where there is nothing to draw."""
+    if not heatmaps:
+        raise ValueError("no heat maps to draw; give at least one")
+    return [Row(caption(heatmap), cells(heatmap)) for heatmap in heatmaps]
+
+
+def stacked(heatmaps: Sequence[Heatmap]) -> list[tuple[tuple[str, ...], list[Row]]]:
+    """Neighbouring rows about the same target and value under one subject, to compare methods."""
+    return [(subject, list(group)) for subject, group in groupby(rows(heatmaps), key=lambda row: row.caption.subject)]
+
+
+def cells(heatmap: Heatmap) -> tuple[Cell, ...]:
+    """The row of cells, with a separator where a pair's second text begins."""
+    units, scores = heatmap.units, heatmap.scores
+    if len(units) != len(scores):
+        raise ValueError(f'the heat map of "{heatmap.method}" has {len(units)} units but {len(scores)} scores')
+    laid: list[Cell] = []
+    previous: Unit | None = None
+    segment: int | None = (
+        None  # of the last unit of the text itself: special tokens often carry no segment of their own
+    )
+    for unit, score, shade in zip(units, scores, shades(scores), strict=True):
+        crossed = not unit.special and segment not in (None, unit.segment)
+        if crossed:
+            laid.append(SEPARATOR)
+        spaced = crossed or (previous is not None and _spaced(previous, unit))
+        laid.append(Cell(_piece(unit), score, shade, unit.special, spaced, title(score)))
+        previous, segment = unit, segment if unit.special else unit.segment
+    return tuple(laid)
+
+
+def shades(scores: Sequence[float]) -> list[float]:
+    """Scores over the largest magnitude of the row; what is not a finite number is neutral."""
+    strongest = max((abs(score) for score in scores if math.isfinite(score)), default=0.0)
+    return [score / strongest if strongest and math.isfinite(score) else 0.0 for score in scores]
+
+
+def caption(heatmap: Heatmap) -> Caption:
+    total, value = sum(heatmap.scores), number(heatmap.value).removeprefix("+")
+    return Caption(
+        method=visible(heatmap.method),
+        target=f"{visible(heatmap.target)} = {value}",
+        prediction=f"predicted {visible(heatmap.prediction)}" if heatmap.prediction else "",
+        total=f"sum of scores {number(total)} of {value}",
+        note=visible(heatmap.note) if heatmap.note else "",
+    )
+
+
+def strongest(row: Sequence[Cell], count: int) -> tuple[list[Cell], list[Cell]]:
+    """The most supporting and the most opposing cells, strongest first."""
+    ordered = sorted(row, key=lambda cell: -abs(cell.shade))
+    supporting = [cell for cell in ordered if cell.shade > 0]
+    opposing = [cell for cell in ordered if cell.shade < 0]
+    return supporting[:count], opposing[:count]
+
+
+def number(value: float) -> str:
+    """A signed number of three decimals, in powers of ten where those would show nothing or a wall of digits."""
+    if not math.isfinite(value):
+        return f"{value}"
+    plain = value == 0 or 1e-3 <= abs(value) < 1e6
+    return f"{value + 0.0:+.3f}" if plain else f"{value:+.2e}"  # + 0.0 takes the sign off a negative zero
+
+
+def title(score: float) -> str:
+    """A cell's tooltip: the score, and in words what its colour says."""
+    side = "supports" if score > 0 else "opposes" if score < 0 else "neutral"
+    return f"{number(score)} {side if math.isfinite(score) else 'is not a finite number'}"
+
+
+def _spaced(previous: Unit, unit: Unit) -> bool:
+    """Whether the text has a gap between two units; where offsets are missing, whether a new word begins."""
+    if unit.text[:1].isspace() or unit.special or previous.special:
+        return True
+    if unit.start is not None and previous.end is not None:
+        return unit.start > previous.end
+    same_word = unit.word is not None and unit.word == previous.word
+    return not (same_word or _continues(unit))
+
+
+def _continues(unit: Unit) -> bool:
+    """A WordPiece continuation shown as the vocabulary spells it, for want of offsets: "##ing"."""
+    return unit.start is None and not unit.special and len(unit.text) > 2 and unit.text.startswith("##")
+
+
+def _piece(unit: Unit) -> str:
+    text = unit.text[2:] if _continues(unit) else unit.text
+    return visible(text.strip(" ") or text)

@@ -1,0 +1,59 @@
+"""Shade -> colour: red supports, blue opposes, the intensity is the magnitude, and nothing is the ground itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RGB = tuple[int, int, int]
+BLACK: RGB = (0, 0, 0)
+WHITE: RGB = (255, 255, 255)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The three ends of a diverging scale."""
+
+    ground: RGB
+    supports: RGB
+    opposes: RGB
+
+
+# The poles of ColorBrewer's RdBu: safe for colour-blind readers, and nearly equally dark, so equal shades weigh alike.
+LIGHT = Scale(WHITE, supports=(178, 24, 43), opposes=(33, 102, 172))
+DARK = Scale((24, 26, 31), supports=(200, 44, 60), opposes=(47, 111, 196))
+
+
+def colour(shade: float, scale: Scale = LIGHT) -> RGB:
+    """From the ground to a pole in a straight line, for a shade in [-1, 1]."""
+    pole = scale.supports if shade > 0 else scale.opposes
+    red, green, blue = (round(g + (p - g) * abs(shade)) for g, p in zip(scale.ground, pole, strict=True))
+    return red, green, blue
+
+
+def ink(background: RGB) -> RGB:
+    """Black or white, whichever reads better: of pure black and white one always has a contrast above 4.5."""
+    return max(BLACK, WHITE, key=lambda text: contrast(text, background))
+
+
+def contrast(one: RGB, other: RGB) -> float:
+    """Contrast ratio of WCAG 2, from 1 to 21."""
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def legend(steps: int = 9) -> tuple[float, ...]:
+    """Shades for a legend, from fully opposing to fully supporting."""
+    return tuple(2 * step / (steps - 1) - 1 for step in range(steps))
+
+
+def as_hex(rgb: RGB) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*rgb)
+
+
+def _luminance(rgb: RGB) -> float:
+    red, green, blue = (_linear(channel / 255) for channel in rgb)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.04045 else float(((channel + 0.055) / 1.055) ** 2.4)

@@ -1,0 +1,104 @@
+"""Heat maps in the terminal, from truecolor down to no colour at all, where numbers stand in for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.color import Color
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.padding import Padding
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from relprop.render import palette
+from relprop.render.layout import SCALE_NOTE, Caption, Cell, Row, number, rows, strongest
+from relprop.types import Heatmap
+
+SHOWN = 5  # supporting and opposing units in numbers, where there is no colour
+
+FEW = ("standard", "windows")  # 16 colours
+
+
+def _ladder(*pairs: tuple[str, str]) -> tuple[Style, ...]:
+    return tuple(Style(color=text, bgcolor=background) for text, background in pairs)
+
+
+# The nearest colour is often of another hue: among 16 a strong red becomes yellow, among 256 a pale blue becomes grey.
+# So both get steps of their own, from nothing to the strongest.
+_PAPER = ("black", "bright_white")
+_SUPPORTS_16 = _ladder(_PAPER, ("red", "bright_white"), ("bright_white", "red"))
+_OPPOSES_16 = _ladder(_PAPER, ("blue", "bright_white"), ("bright_white", "blue"))
+_DARK, _PALE = "color(16)", "color(231)"
+_SUPPORTS_256 = _ladder(*((_DARK, f"color({n})") for n in (231, 224, 217, 174, 167)), (_PALE, "color(124)"))
+_OPPOSES_256 = _ladder(*((_DARK, f"color({n})") for n in (231, 189, 153, 110, 68)), (_PALE, "color(25)"))
+
+
+def terminal(heatmaps: Sequence[Heatmap]) -> RenderableType:
+    """Header, coloured tokens and what the scores account for, one heat map under the other; the legend closes."""
+    return _Terminal(tuple(rows(heatmaps)))
+
+
+@dataclass(frozen=True)
+class _Terminal:
+    """Rows that wait for the console: only it knows how many colours there are."""
+
+    rows: tuple[Row, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        colours = "none" if console.no_color else console.color_system or "none"
+        for row in self.rows:
+            yield _header(row.caption)
+            yield from _plain(row) if colours == "none" else _coloured(row, colours)
+            yield Text(" · ".join(row.caption.account), style="dim")
+            yield Text()
+        yield _legend(colours)
+
+
+def _header(caption: Caption) -> Text:
+    return Text.assemble((caption.method, "bold"), *(f"  {part}" for part in caption.subject), overflow="fold")
+
+
+def _coloured(row: Row, colours: str) -> Iterator[RenderableType]:
+    text = Text(overflow="fold")
+    for cell in row.cells:
+        text.append(" " if cell.space_before else "")
+        text.append(cell.text, _style(cell.shade, colours) + Style(dim=cell.special))
+    # The terminal's own background is unknown, and white must read as nothing: the whole row lies on white paper.
+    yield Padding(text, (0, 1), style=_style(0, colours))
+
+
+def _plain(row: Row) -> Iterator[RenderableType]:
+    """The text, and its strongest units with their scores: supporting left, opposing right."""
+    yield Padding(Text("".join(" " * c.space_before + c.text for c in row.cells), overflow="fold"), (0, 1))
+    supporting, opposing = strongest(row.cells, SHOWN)
+    table = Table.grid(padding=(0, 4))
+    table.add_row(_scores("supports", supporting), _scores("opposes", opposing))
+    yield Padding(table, (0, 1))
+
+
+def _scores(heading: str, column: list[Cell]) -> RenderableType:
+    lines = [f"{number(cell.score)}  {cell.text}" for cell in column] or ["nothing"]
+    return Group(Text(heading), *(Text(line, overflow="fold") for line in lines))
+
+
+def _legend(colours: str) -> Text:
+    if colours == "none":
+        return Text("+ supports the target, - opposes it", style="dim")
+    swatch = "••" if colours in FEW else "  "  # few colours also tint the text
+    swatches = [(swatch, _style(shade, colours)) for shade in palette.legend()]
+    return Text.assemble("opposes ", *swatches, " supports", (f"  {SCALE_NOTE}", "dim"))
+
+
+def _style(shade: float, colours: str) -> Style:
+    if colours in FEW:
+        return _step(shade, _SUPPORTS_16 if shade > 0 else _OPPOSES_16)
+    if colours == "256":
+        return _step(shade, _SUPPORTS_256 if shade > 0 else _OPPOSES_256)
+    background = palette.colour(shade)
+    return Style.from_color(Color.from_rgb(*palette.ink(background)), Color.from_rgb(*background))
+
+
+def _step(shade: float, ladder: tuple[Style, ...]) -> Style:
+    return ladder[min(int(abs(shade) * len(ladder)), len(ladder) - 1)]

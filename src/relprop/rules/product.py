@@ -1,0 +1,40 @@
+"""Products of live tensors: each factor gets an equal share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+Func = Callable[..., Any]
+
+
+def live_tensors(*args: Any) -> list[Tensor]:
+    """Tensors that depend on the explained input, also those inside lists."""
+    found: list[Tensor] = []
+    for value in args:
+        if isinstance(value, Tensor):
+            found += [value] if value.requires_grad else []
+        elif isinstance(value, list | tuple):
+            found += live_tensors(*value)
+    return found
+
+
+def equal_shares(func: Func, *args: Any, **kwargs: Any) -> Any:
+    """A product of n live factors is of degree n; 1/n of each gradient makes the shares sum to the product."""
+    factors = len(live_tensors(*args))
+    if factors < 2:
+        return func(*args, **kwargs)
+    return func(*scaled(args, 1 / factors), **kwargs)
+
+
+def scaled(value: Any, factor: float) -> Any:
+    """The same tensor or arguments; gradients that flow back to them are multiplied by `factor`."""
+    if isinstance(value, list | tuple):
+        return type(value)(scaled(one, factor) for one in value)
+    if not isinstance(value, Tensor) or not value.requires_grad:
+        return value
+    alias = value.view_as(value)
+    alias.register_hook(lambda grad: grad * factor)
+    return alias

@@ -1,0 +1,164 @@
+"""The named combinations of rules: immutable mappings from operation to rule, combined with `|`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from relprop import ops
+from relprop.errors import unknown_name
+from relprop.rules import attention, elementwise, norm, product, zplus
+
+Rule = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Expand:
+    """The operation is run as this function instead, whose own torch calls meet the rules one by one."""
+
+    function: Rule
+
+
+class RuleSet(Mapping[str, Any]):
+    """Operation -> rule. `carries` says what flows back: the gradient (score = input x gradient) or relevance itself."""
+
+    def __init__(self, name: str, rules: Mapping[str, Rule | Expand], carries: str = "gradient") -> None:
+        self.name = name
+        self.carries = carries
+        self._rules = MappingProxyType(dict(rules))
+
+    def __getitem__(self, operation: str) -> Any:
+        return self._rules[operation]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __or__(self, other: RuleSet) -> RuleSet:
+        if self.carries != other.carries:
+            raise ValueError(f"{self.name} carries {self.carries}, {other.name} {other.carries}: they do not combine")
+        return RuleSet(f"{self.name}|{other.name}", {**self, **other}, self.carries)
+
+    def with_maps(self) -> RuleSet:
+        """The same rules on spelled-out attention, so that its weights can be seen."""
+        spelled = {
+            "scaled_dot_product_attention": Expand(ops.attention),
+            "multi_head_attention_forward": Expand(ops.multi_head_attention),
+        }
+        return RuleSet(self.name, {**self, **spelled}, self.carries)
+
+    def __repr__(self) -> str:
+        return f"RuleSet({self.name!r}, {len(self)} rules, carries {self.carries})"
+
+
+def _all(names: tuple[str, ...] | list[str], rule: Rule | Expand) -> dict[str, Rule | Expand]:
+    return dict.fromkeys(names, rule)
+
+
+EXPANSIONS: dict[str, Rule | Expand] = {
+    "multi_head_attention_forward": Expand(ops.multi_head_attention),
+    "normalize": Expand(ops.normalize),
+    "glu": Expand(ops.glu),
+    "lerp": Expand(ops.lerp),
+    "baddbmm": Expand(ops.baddbmm),
+}
+
+# AH: every softmax is a gate, in fused attention and out of it.
+_ah: dict[str, Rule | Expand] = {
+    "scaled_dot_product_attention": attention.constant_weights,
+    "softmax": elementwise.gate,
+    "multi_head_attention_forward": Expand(ops.multi_head_attention),
+}
+
+# LN: 1/std is constant, in the fused norms and in those written out by hand.
+_ln: dict[str, Rule | Expand] = {
+    "layer_norm": norm.layer_norm,
+    "rms_norm": norm.rms_norm,
+    "group_norm": norm.group_norm,
+    "pow": norm.small_power,
+    "normalize": Expand(ops.normalize),
+    **_all(["rsqrt", "sqrt", "var", "std", "norm"], elementwise.gate),
+    **_all(["var_mean", "std_mean"], elementwise.variance_and_mean),
+}
+
+_products = ["mul", "matmul", "einsum", "linear", "conv1d", "conv2d", "conv3d", "outer", "ger", "kron", "tensordot",
+             "addcmul", "bilinear"]  # fmt: skip
+
+# Activations as x * constant, live denominators constant, products in equal shares.
+_homogeneous: dict[str, Rule | Expand] = {
+    **EXPANSIONS,
+    **_all(elementwise.ACTIVATIONS, elementwise.ratio),
+    "pow": elementwise.power,
+    "div": elementwise.quotient,
+    "linalg_solve_triangular": elementwise.solution,
+    "linalg_solve": elementwise.solution,
+    **_all(_products, product.equal_shares),
+    "addmm": Expand(ops.addmm),
+}
+
+gradient = RuleSet("gradient", {})
+lrp_ah = RuleSet("lrp_ah", _ah)
+lrp_ln = RuleSet("lrp_ln", _ln)
+lrp_ah_ln = RuleSet("lrp_ah_ln", {**_ah, **_ln})
+lrp_conservative = RuleSet(
+    "lrp_conservative",
+    {**_homogeneous, **_all(elementwise.GATES, elementwise.gate), **_ah, **_ln, "pow": elementwise.power},
+)
+attn_lrp = RuleSet(
+    "attn_lrp",
+    {**_homogeneous, **_ln, "pow": elementwise.power, "scaled_dot_product_attention": attention.shared_weights},
+)
+
+_moves = [
+    "view", "view_as", "reshape", "reshape_as", "transpose", "swapaxes", "swapdims", "permute", "movedim", "t", "T", "mT",
+    "H", "mH", "getitem", "select", "narrow", "slice", "squeeze", "unsqueeze", "flatten", "unflatten", "ravel", "expand",
+    "expand_as", "broadcast_to", "chunk", "split", "split_with_sizes", "tensor_split", "unbind", "cat", "stack", "hstack",
+    "vstack", "contiguous", "clone", "to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda",
+    "index_select", "gather", "take_along_dim", "masked_select", "roll", "flip", "tril", "triu", "diagonal", "unfold",
+    "repeat", "repeat_interleave", "tile", "index_put", "index_add", "index_copy", "scatter", "copy", "where",
+    "masked_fill", "pad", "alias", "detach", "real", "rsub_constant", "nan_to_num", "dropout", "atleast_1d", "meshgrid",
+]  # fmt: skip
+
+
+def _native(func: Rule, *args: Any, **kwargs: Any) -> Any:
+    return func(*args, **kwargs)
+
+
+zplus_rules = RuleSet(
+    "zplus",
+    {
+        **_all(_moves, _native),
+        **EXPANSIONS,
+        "scaled_dot_product_attention": Expand(ops.attention),
+        **_all(["linear", "conv1d", "conv2d", "conv3d"], zplus.linear),
+        "addmm": zplus.add_matmul,
+        "matmul": zplus.matmul,
+        "add": zplus.add,
+        "sub": zplus.subtract,
+        **_all(["mul", "div", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "softmax"], zplus.unchanged),
+        **_all(elementwise.ACTIVATIONS, zplus.unchanged),
+        **_all(["sigmoid", "softplus", "exp", "pow", "rsub"], zplus.unchanged),
+        **_all(["rsqrt", "sqrt", "var", "std", "norm", "rdiv", "reciprocal"], elementwise.gate),
+        **_all(["var_mean", "std_mean"], elementwise.variance_and_mean),
+        **_all(["mean", "sum", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool2d"], zplus.pool),
+    },
+    carries="relevance",
+)
+
+RULESETS = {
+    rules.name: rules
+    for rules in (gradient, lrp_ah, lrp_ln, lrp_ah_ln, lrp_conservative, attn_lrp, zplus_rules)
+}  # fmt: skip
+
+
+def ruleset(name: str | RuleSet) -> RuleSet:
+    """A rule set by name; a rule set is taken as it is."""
+    if isinstance(name, RuleSet):
+        return name
+    if name.replace("-", "_") not in RULESETS:
+        raise unknown_name("rule set", name, RULESETS)
+    return RULESETS[name.replace("-", "_")]

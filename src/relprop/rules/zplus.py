@@ -1,0 +1,159 @@
+"""The relevance-carrying rules of [Chefer21]: what flows back is relevance itself, and its total stays the same.
+
+Each backward receives R and returns every live input's share. S(a, b) = a / b, and 0 where b = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Func = Callable[..., Any]
+
+
+def safe_divide(a: Tensor, b: Tensor) -> Tensor:
+    """a / b, and 0 where b = 0."""
+    return torch.where(b == 0, 0, a / torch.where(b == 0, 1, b))
+
+
+def per_example(x: Tensor) -> Tensor:
+    """Sum over all but the batch dimension, kept broadcastable."""
+    return x.flatten(1).sum(1).view(-1, *(1,) * (x.dim() - 1)) if x.dim() > 1 else x
+
+
+class _Linear(torch.autograd.Function):
+    """z+ rule: only products x_j w_ji >= 0 count. Z = (xW + |x||W|)/2."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Func) -> Tensor:
+        ctx.layer = layer
+        ctx.save_for_backward(x, weight)
+        return layer(x, weight, bias)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        with torch.enable_grad():
+            x, magnitude = x.detach().requires_grad_(), x.detach().abs().requires_grad_()
+            plain, absolute = ctx.layer(x, weight, None), ctx.layer(magnitude, weight.abs(), None)
+        s = safe_divide(relevance, (plain + absolute).detach() / 2)
+        to_x, to_magnitude = torch.autograd.grad((plain, absolute), (x, magnitude), (s, s))
+        return (x * to_x + magnitude * to_magnitude).detach() / 2, None, None, None
+
+
+def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    """A linear layer or convolution; the bias takes nothing."""
+    return _Linear.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs))
+
+
+def add_matmul(func: Func, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
+    """`addmm(bias, x, W)`: a linear layer with the weight the other way round (GPT-2's Conv1D)."""
+    return _Linear.apply(x, weight, bias, lambda x, w, b: x @ w if b is None else func(b, x, w))
+
+
+class _Add(torch.autograd.Function):
+    """a = uS, b = vS with S = R/(u+v); then per example the two totals are scaled to share sum R by magnitude."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(u, v)
+        return u + v
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        u, v = ctx.saved_tensors
+        s = safe_divide(relevance, u + v)
+        a, b = u * s, v * s
+        total, sum_a, sum_b = per_example(relevance), per_example(a), per_example(b)
+        magnitude = sum_a.abs() + sum_b.abs()
+        a = a * safe_divide(sum_a.abs(), magnitude) * safe_divide(total, sum_a)
+        b = b * safe_divide(sum_b.abs(), magnitude) * safe_divide(total, sum_b)
+        return a.sum_to_size(u.shape), b.sum_to_size(v.shape)
+
+
+def add(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
+    """Two live tensors share; a constant takes nothing."""
+    if alpha != 1:
+        v = v * alpha
+    if isinstance(u, Tensor) and isinstance(v, Tensor) and u.requires_grad and v.requires_grad:
+        return _Add.apply(u, v)
+    return unchanged(torch.add, u, v)
+
+
+def subtract(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
+    """u - v is u + (-v)."""
+    minus_v = unchanged(torch.neg, v) if isinstance(v, Tensor) and v.requires_grad else -v
+    return add(torch.add, u, minus_v, alpha=alpha)
+
+
+class _MatMul(torch.autograd.Function):
+    """z-rule to both factors, each halved."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        a, b = ctx.saved_tensors
+        s = safe_divide(relevance, a @ b) / 2
+        to_a, to_b = a * (s @ b.transpose(-2, -1)), b * (a.transpose(-2, -1) @ s)
+        return to_a.sum_to_size(a.shape), to_b.sum_to_size(b.shape)
+
+
+def matmul(func: Func, a: Tensor, b: Tensor) -> Any:
+    """A product of two live tensors; a live tensor times a constant is a linear layer."""
+    if a.requires_grad and b.requires_grad:
+        return _MatMul.apply(a, b)
+    if a.requires_grad:
+        return _Linear.apply(a, b, None, lambda x, w, _: func(x, w))
+    return _Linear.apply(b, a, None, lambda x, w, _: func(w, x))
+
+
+class _Unchanged(torch.autograd.Function):
+    """R passes as it is, summed where the input was broadcast, in equal shares where several inputs are live."""
+
+    @staticmethod
+    def forward(ctx: Any, func: Func, *args: Any) -> Tensor:
+        ctx.shapes = [a.shape if isinstance(a, Tensor) and need else None
+                      for a, need in zip(args, ctx.needs_input_grad[1:], strict=True)]  # fmt: skip
+        return func(*args)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        live = sum(shape is not None for shape in ctx.shapes)
+        shares = (None if shape is None else (relevance / live).sum_to_size(shape) for shape in ctx.shapes)
+        return (None, *shares)
+
+
+def unchanged(func: Func, *args: Any, **kwargs: Any) -> Any:
+    """Softmax, norms, activations, dropout, scaling: R passes unchanged. A product of two live tensors: half each."""
+    return _Unchanged.apply(lambda *a: func(*a, **kwargs), *args)
+
+
+class _Pool(torch.autograd.Function):
+    """A sum or mean over positions: R is shared by magnitude."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, func: Func, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.call = lambda y: func(y, *args, **kwargs)
+        return func(x, *args, **kwargs)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            magnitude = x.detach().abs().requires_grad_()
+            pooled = ctx.call(magnitude)
+        (share,) = torch.autograd.grad(pooled, magnitude, safe_divide(relevance, pooled.detach()))
+        return magnitude.detach() * share, None, None, None
+
+
+def pool(func: Func, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Mean and sum."""
+    return _Pool.apply(x, func, args, kwargs)

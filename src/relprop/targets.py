@@ -1,0 +1,178 @@
+"""What is explained: a function of the model's outputs that gives one number an example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relprop.errors import TargetError, unknown_name
+
+Labels = Mapping[int, str]
+ANSWER_PARTS = ("start", "end", "span")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The explained numbers [batch] and, per example, the name of what was explained."""
+
+    value: Tensor
+    names: tuple[str, ...]
+    rows: Tensor | None = None  # [batch, classes], where the target is one class of several
+    exact: tuple[Any, ...] = ()  # per example the same target with nothing left to predict
+
+
+def choose(target: Any, outputs: Any, inputs: Mapping[str, Any], labels: Labels | None = None) -> Chosen:
+    """Read the target off the outputs.
+
+    `target`: class index or name; None for the predicted class; a pair for a difference; a list with one target an
+    example; for question answering "start", "end" or "span"; for language models the next token by id, None = the
+    likeliest; or a function of the outputs.
+    """
+    if callable(target):
+        return _own_function(target, outputs)
+    if isinstance(target, list) and target and all(map(callable, target)):
+        values = [_own_function(one, outputs).value[i] for i, one in enumerate(target)]
+        return Chosen(torch.stack(values), tuple(map(_name, target)), exact=tuple(target))
+    if field(outputs, "start_logits") is not None:
+        return _answer(target, outputs)
+    logits = logits_of(outputs)
+    rows = _class_rows(logits, inputs)
+    chosen = _classes(target, rows, None if logits.dim() == 3 else labels)  # a vocabulary has no class names
+    return Chosen(chosen.value, chosen.names, rows, chosen.exact)
+
+
+def field(outputs: Any, name: str) -> Tensor | None:
+    value = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+    return value if isinstance(value, Tensor) else None
+
+
+def logits_of(outputs: Any) -> Tensor:
+    """The logits, wherever the model puts them."""
+    if isinstance(outputs, Tensor):
+        return outputs
+    logits = field(outputs, "logits")
+    if logits is None and isinstance(outputs, tuple | list):
+        logits = next((value for value in outputs if isinstance(value, Tensor)), None)
+    if logits is None:
+        raise TargetError(
+            f"the model returned {type(outputs).__name__} without logits; pass target=function of outputs"
+        )
+    return logits
+
+
+def last_real_row(inputs: Mapping[str, Any], length: int, batch: int) -> Tensor:
+    """Index of each example's last row that is no padding."""
+    mask = inputs.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.shape[1] != length:
+        return torch.full((batch,), length - 1)
+    return (torch.arange(length, device=mask.device) * (mask != 0)).argmax(1)
+
+
+def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+    """One row of scores an example: the logits themselves, or a language model's at the last real token."""
+    if logits.dim() == 1:
+        return logits[:, None]
+    if logits.dim() == 2:
+        return logits
+    if logits.dim() == 3:
+        rows = last_real_row(inputs, logits.shape[1], logits.shape[0]).to(logits.device)
+        return logits[torch.arange(logits.shape[0], device=logits.device), rows]
+    raise TargetError(f"logits of shape {tuple(logits.shape)} have no single target; pass target=function of outputs")
+
+
+def _own_function(target: Callable[[Any], Tensor], outputs: Any) -> Chosen:
+    value = target(outputs)
+    if not isinstance(value, Tensor) or value.dim() != 1:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise TargetError(f"the target function must give one number an example (a 1-d tensor), it gave {shape}")
+    return Chosen(value, (_name(target),) * len(value), exact=(target,) * len(value))
+
+
+def _name(target: Callable[..., Any]) -> str:
+    return getattr(target, "__name__", "target")
+
+
+def _classes(target: Any, rows: Tensor, labels: Labels | None) -> Chosen:
+    batch, count = rows.shape
+    if isinstance(target, tuple):
+        if len(target) != 2:
+            raise TargetError(f"a difference takes two targets, got {len(target)}: {target!r}")
+        left, right = (_classes(part, rows, labels) for part in target)
+        names = tuple(f"{a} - {b}" for a, b in zip(left.names, right.names, strict=True))
+        return Chosen(left.value - right.value, names, exact=tuple(zip(left.exact, right.exact, strict=True)))
+    if isinstance(target, Tensor):
+        target = target.tolist()
+    per_example = target if isinstance(target, list) else [target] * batch
+    if len(per_example) != batch:
+        raise TargetError(f"{len(per_example)} targets for {batch} examples")
+    if any(isinstance(one, tuple) for one in per_example):
+        parts = [_classes(one, rows[i : i + 1], labels) for i, one in enumerate(per_example)]
+        value, names = torch.cat([part.value for part in parts]), tuple(part.names[0] for part in parts)
+        return Chosen(value, names, exact=tuple(part.exact[0] for part in parts))
+    predicted = rows.detach().argmax(-1).tolist()
+    indices = [predicted[i] if one is None else class_index(one, count, labels) for i, one in enumerate(per_example)]
+    value = rows.gather(1, torch.tensor(indices, device=rows.device)[:, None])[:, 0]
+    return Chosen(value, tuple(str((labels or {}).get(index, index)) for index in indices), exact=tuple(indices))
+
+
+def class_index(target: Any, count: int, labels: Labels | None) -> int:
+    """A class by index, or by name without regard to case."""
+    if isinstance(target, bool) or not isinstance(target, int | str):
+        raise TargetError(f"a target is a class index, a class name, a pair of these or None, got {target!r}")
+    if isinstance(target, int):
+        if not 0 <= target < count:
+            raise TargetError(f"target {target} is out of range: the model has classes 0 to {count - 1}")
+        return target
+    names = {name.casefold(): index for index, name in (labels or {}).items() if index < count}
+    if target.casefold() in names:
+        return names[target.casefold()]
+    if target.isdigit():
+        return class_index(int(target), count, labels)
+    if not names:
+        raise TargetError(
+            f'target "{target}" is a name, but this output has no class names; give an index below {count}'
+        )
+    raise TargetError(str(unknown_name("target", target, list((labels or {}).values()))))
+
+
+def _answer(target: Any, outputs: Any) -> Chosen:
+    """Question answering: the logit of the start, of the end, or their sum, at the predicted or a given place."""
+    start, end = field(outputs, "start_logits"), field(outputs, "end_logits")
+    assert start is not None
+    if end is None:
+        raise TargetError("the model gave start_logits but no end_logits")
+    if isinstance(target, tuple) and len(target) == 2:
+        first, last = _classes(target[0], start, None), _classes(target[1], end, None)
+        names = tuple(f"span {a}-{b}" for a, b in zip(first.names, last.names, strict=True))
+        exact = tuple(map(_span, first.exact, last.exact))
+        return Chosen(first.value + last.value, names, exact=exact)
+    part = "span" if target is None else target
+    if part not in ANSWER_PARTS:
+        raise TargetError(f'a question-answering target is "start", "end", "span" or (start, end), got {target!r}')
+    first, last = _classes(None, start, None), _classes(None, end, None)
+    if part == "start":
+        return Chosen(
+            first.value, tuple(f"start {a}" for a in first.names), exact=tuple(_span(a, None) for a in first.exact)
+        )
+    if part == "end":
+        return Chosen(
+            last.value, tuple(f"end {b}" for b in last.names), exact=tuple(_span(None, b) for b in last.exact)
+        )
+    names = tuple(f"span {a}-{b}" for a, b in zip(first.names, last.names, strict=True))
+    return Chosen(first.value + last.value, names, exact=tuple(map(_span, first.exact, last.exact)))
+
+
+def _span(start: int | None, end: int | None) -> Callable[[Any], Tensor]:
+    """The logit of a given start, of a given end, or the sum of both."""
+
+    def span(outputs: Any) -> Tensor:
+        parts = [(field(outputs, "start_logits"), start), (field(outputs, "end_logits"), end)]
+        return torch.stack(
+            [logits[:, place] for logits, place in parts if logits is not None and place is not None]
+        ).sum(0)
+
+    return span

@@ -1,0 +1,138 @@
+"""The values that travel: units, the ledger, an attribution, and what is drawn. All frozen; no torch at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Kind = Literal["input", "bias", "constant", "unexplained"]
+KINDS: tuple[Kind, ...] = ("input", "bias", "constant", "unexplained")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One thing that gets a score: a token or a word, with its place in the original text."""
+
+    text: str
+    start: int | None = None  # character offsets in the text; None for special tokens
+    end: int | None = None
+    special: bool = False
+    segment: int = 0  # 1 for the second text of a pair
+    word: int | None = None  # index of the word this piece belongs to
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger: what an operation of a module took from the output."""
+
+    module: str
+    op: str
+    kind: Kind
+    value: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Where the output went. `value` = inputs + biases + constants + unexplained, always.
+
+    Closed books have nothing unexplained: every bit of the output is traced to an input, a bias or another constant.
+    """
+
+    value: float
+    entries: tuple[Entry, ...] = field(repr=False)
+    itemised: bool = True  # False: only the inputs were booked, all the rest stands as one unexplained entry
+
+    def total(self, kind: Kind) -> float:
+        return sum(entry.value for entry in self.entries if entry.kind == kind)
+
+    @property
+    def inputs(self) -> float:
+        return self.total("input")
+
+    @property
+    def biases(self) -> float:
+        return self.total("bias")
+
+    @property
+    def constants(self) -> float:
+        return self.total("constant")
+
+    @property
+    def unexplained(self) -> float:
+        return self.total("unexplained")
+
+    @property
+    def gap(self) -> float:
+        """Unexplained relevance, gains and losses both counted, relative to what moved through the books."""
+        lost = sum(abs(entry.value) for entry in self.entries if entry.kind == "unexplained")
+        moved = max(abs(self.value), *(abs(self.total(kind)) for kind in KINDS[:3]))
+        return lost / moved if moved else lost
+
+    def closes(self, tolerance: float = 1e-4) -> bool:
+        return self.gap <= tolerance
+
+    def largest(self, kind: Kind, count: int = 5) -> list[Entry]:
+        return sorted((e for e in self.entries if e.kind == kind), key=lambda e: -abs(e.value))[:count]
+
+    def grouped(self, name: Callable[[Entry], str]) -> dict[str, dict[Kind, float]]:
+        """Sums per group and kind, in order of first appearance."""
+        sums: dict[str, dict[Kind, float]] = {}
+        for entry in self.entries:
+            kinds = sums.setdefault(name(entry), dict.fromkeys(KINDS, 0.0))
+            kinds[entry.kind] += entry.value
+        return sums
+
+    def __str__(self) -> str:
+        """The totals by kind, then every module that took more than a thousandth of what moved."""
+        rows: list[tuple[str, float | None]] = [
+            ("inputs (sum of the scores)", self.inputs),
+            ("biases", self.biases),
+            ("positions and other constants", self.constants),
+            ("unexplained" if self.itemised else "not itemised (ask with ledger=True)", self.unexplained),
+            ("= value", self.value),
+        ]
+        if self.itemised:
+            moved = max(abs(self.value), *(abs(self.total(kind)) for kind in KINDS))
+            lines = sorted(self._lines(), key=lambda line: -abs(line[1]))
+            shown = [line for line in lines if abs(line[1]) >= 1e-3 * moved][:20]
+            rows += [("", None), *shown]
+            if len(lines) > len(shown):
+                rest = sum(value for _, value in lines) - sum(value for _, value in shown)
+                rows.append((f"{len(lines) - len(shown)} smaller entries", rest))
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {value:+12.6f}" if value is not None else "" for name, value in rows)
+
+    def _lines(self) -> Iterable[tuple[str, float]]:
+        for entry in self.entries:
+            if entry.kind != "input":
+                yield f"{entry.kind:<11}  {entry.module or '(model)'}: {entry.op}", entry.value
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Scores of a batch, as tensors: [batch, units]. Padding scores exactly 0."""
+
+    scores: Tensor
+    value: Tensor  # [batch], the explained number
+    target: tuple[str, ...]  # what was explained, per example
+    method: str
+    logits: Tensor | None = None  # [batch, classes], where the target is one class of several
+    ledger: tuple[Ledger, ...] | None = None
+    baseline: Tensor | None = None  # [batch], the value at the baseline, where the method has one
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """What a renderer draws: one row of units with their scores, and the words around it."""
+
+    units: tuple[Unit, ...]
+    scores: tuple[float, ...]
+    method: str
+    target: str
+    value: float
+    prediction: str = ""  # for instance "positive (0.98)"
+    note: str = ""  # for instance what was cut off
