@@ -72,8 +72,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[in
 
 def batches_by_length(ids: list[list[int]], size: int, rng: random.Random | None) -> list[list[int]]:
     """Indices in batches of similar length; shuffled when `rng` is given."""
-    noise = (lambda: rng.random()) if rng else (lambda: 0.0)
-    order = sorted(range(len(ids)), key=lambda i: (len(ids[i]), noise()))
+    order = sorted(range(len(ids)), key=lambda i: (len(ids[i]), rng.random() if rng else 0.0))
     batches = [order[k : k + size] for k in range(0, len(order), size)]
     if rng:
         rng.shuffle(batches)

@@ -29,8 +29,8 @@ def attribute(
     """Explain a batch: scores [batch, units] and value [batch].
 
     `inputs` are the model's keyword arguments, or its one tensor. `target` is a class index or name, None for the
-    prediction, a pair for a difference, a list with one an example, or a function of the outputs. `relprop methods` lists
-    the methods; `options` are the method's own.
+    prediction, a pair for a difference, a list with one an example, or a function of the outputs. `relprop methods`
+    lists the methods; `options` are the method's own.
     """
     record = METHODS[method]
     record.check(options)

@@ -1,4 +1,4 @@
-"""Does relprop explain this model exactly? Which operations it meets, whether outputs stay the same, whether the books close."""
+"""Does relprop explain this model exactly? The operations it meets, its outputs under the rules, and its ledger."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def _deepest(model: nn.Module, inputs: Inputs, target: Any, rules: RuleSet) -> F
 def _ops(flow: Flow, rules: RuleSet) -> tuple[OpUse, ...]:
     assert flow.books is not None
     uses = [
-        OpUse(name, calls, _treatment(name, rules), unexplained) for name, (calls, unexplained) in flow.books.uses().items()
+        OpUse(name, calls, _treatment(name, rules), unexplained)
+        for name, (calls, unexplained) in flow.books.uses().items()
     ]
     return tuple(sorted(uses, key=lambda use: (-abs(use.unexplained) > 1e-9, -use.calls)))
 

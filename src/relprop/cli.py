@@ -34,20 +34,28 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Explain what a Transformer's output is made of."""
 
 
 @app.command()
 def explain(
-    text: Annotated[str | None, typer.Argument(help="The text to explain; '-' or nothing reads standard input.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="The text to explain; '-' or nothing reads standard input.")
+    ] = None,
     pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
     file: Annotated[Path | None, typer.Option(help="Explain every line of this file.")] = None,
     model: Annotated[str, typer.Option(help=MODEL)] = "sentiment",
     method: Annotated[str, typer.Option(help="One of `relprop methods`.")] = "lrp_ah_ln",
-    compare: Annotated[str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")] = None,
-    target: Annotated[str | None, typer.Option(help="Class name or index; 'A,B' for a difference. Default: predicted.")] = None,
+    compare: Annotated[
+        str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Class name or index; 'A,B' for a difference. Default: predicted.")
+    ] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge sub-words to words.")] = False,
     drop_special: Annotated[bool, typer.Option("--drop-special", help="Leave out special tokens.")] = False,
     ledger: Annotated[bool, typer.Option("--ledger", help="Also print where the output went.")] = False,
@@ -67,7 +75,9 @@ def explain(
     found: list[Explanation] = []
     special = "drop" if drop_special else "keep"
     per_method = [
-        explainer(texts, target=_target(target), method=name, special=special, batch_size=batch_size, **_ledger(name, ledger))
+        explainer(
+            texts, target=_target(target), method=name, special=special, batch_size=batch_size, **_ledger(name, ledger)
+        )
         for name in methods
     ]
     for together in zip(*per_method, strict=True):
@@ -78,7 +88,9 @@ def explain(
     show(found)
     if ledger:
         for one in found:
-            typer.echo(f"\n{one.method}: {one.target}\n{one.ledger if one.ledger else 'no ledger: the scores are unsigned'}")
+            typer.echo(
+                f"\n{one.method}: {one.target}\n{one.ledger if one.ledger else 'no ledger: the scores are unsigned'}"
+            )
     for path in (html, png, json):
         if path is not None:
             save(found, path)
@@ -135,16 +147,20 @@ def _check_outputs(html: Path | None, png: Path | None, json: Path | None) -> No
 @app.command()
 def methods() -> None:
     """List the methods with their families, options and sources."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     import relprop.methods  # noqa: F401  (fills the registry)
     from relprop.registry import METHODS
 
-    table = Table("method", "family", "signed", "what it does", "options", "source", header_style="bold")
+    table = Table("method", "family", "signed", "what it does, options, source", header_style="bold", box=SIMPLE_HEAD)
+    table.columns[0].no_wrap = True
     for record in METHODS:
         options = ", ".join(f"{name}={default!r}" for name, default in record.options.items())
-        table.add_row(record.name, record.family, "yes" if record.signed else "no", record.summary, options, record.citation)
+        about = Text.assemble(record.summary, ("\n" + options, "cyan"), ("\n" + record.citation, "dim"))
+        table.add_row(record.name, record.family, "yes" if record.signed else "no", about)
     Console().print(table)
 
 
@@ -173,7 +189,9 @@ def check(
     console = Console()
     console.print(table)
     console.print(str(report.ledger), markup=False, highlight=False)
-    console.print(f"\noutputs: {'unchanged' if report.unchanged else 'CHANGED'} (largest relative change {report.change:.1e})")
+    console.print(
+        f"\noutputs: {'unchanged' if report.unchanged else 'CHANGED'} (largest relative change {report.change:.1e})"
+    )
     console.print(f"verdict: {report.verdict}", markup=False, highlight=False)
     if not (report.unchanged and report.closes):
         raise typer.Exit(1)

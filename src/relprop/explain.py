@@ -23,7 +23,7 @@ _LONG_WORK = 8  # batches from which on a progress bar is worth its line
 
 
 class Explainer:
-    """Explains texts with one model: `Explainer(model, tokenizer)`, `Explainer(pipeline)`, `Explainer("folder or hub id")`."""
+    """Explains texts with one model: `Explainer(model, tokenizer)`, `Explainer(pipeline)`, `Explainer("folder")`."""
 
     def __init__(self, model: Any = "sentiment", tokenizer: Any = None) -> None:
         if isinstance(model, str | Path):
@@ -62,11 +62,11 @@ class Explainer:
     ) -> Explanation | list[Explanation]:
         """Explain one text, one pair of texts (a tuple), or a list of these, in the order given.
 
-        `target`: a class index or name, None for the prediction, a pair for a difference; for a list of texts also a list
-        with one target each. `ledger`: itemise where the output went; None does so for a single text. `special="drop"`
-        leaves out special tokens. Other options are the method's own.
+        `target`: a class index or name, None for the prediction, a pair for a difference; for a list of texts also a
+        list with one target each. `ledger`: itemise where the output went; None does so for a single text.
+        `special="drop"` leaves out special tokens. Other options are the method's own.
         """
-        METHODS[method].check({name: value for name, value in options.items()})
+        METHODS[method].check(options)
         if special not in ("keep", "drop"):
             raise InputError(f'special is "keep" or "drop", got {special!r}')
         if batch_size < 1:

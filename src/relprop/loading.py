@@ -32,8 +32,8 @@ def _check_folder(folder: Path) -> None:
         pickles = [found.name for pattern in _PICKLES for found in folder.glob(pattern)]
         if pickles:
             raise ModelError(
-                f'"{folder}" has its weights only in {pickles[0]}; relprop loads safetensors alone, as pickled files can '
-                "run code: save the model once with model.save_pretrained(folder)"
+                f'"{folder}" has its weights only in {pickles[0]}; relprop loads safetensors alone, as pickled '
+                "files can run code: save the model once with model.save_pretrained(folder)"
             )
         raise ModelError(f'"{folder}" holds no weights: there is no .safetensors file')
 

@@ -160,7 +160,8 @@ def attention(
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
     """`F.normalize` spelled out."""
-    return x / torch.linalg.vector_norm(x, p, dim, keepdim=True).clamp_min(eps).expand_as(x)
+    norm: Tensor = torch.linalg.vector_norm(x, p, dim, keepdim=True)
+    return x / norm.clamp_min(eps).expand_as(x)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:
@@ -218,22 +219,20 @@ def multi_head_attention(
     batched = query.dim() == 3
     if not batched:
         query, key, value = (tensor.unsqueeze(1) for tensor in (query, key, value))
-    if use_separate_proj_weight or in_proj_weight is None:
-        weights = (q_proj_weight, k_proj_weight, v_proj_weight)
-    else:
-        weights = in_proj_weight.chunk(3)
+    separate = use_separate_proj_weight or in_proj_weight is None
+    weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight) if separate else in_proj_weight.chunk(3)  # type: ignore[union-attr]
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
     heads = []
     for tensor, weight, bias in zip((query, key, value), weights, biases, strict=True):
-        projected = F.linear(tensor, weight, bias)  # type: ignore[arg-type]
+        projected = F.linear(tensor, weight, bias)
         heads.append(projected.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3))
+    q, k, v = heads
     mask = _merged_mask(attn_mask, key_padding_mask, num_heads, query.dtype)
-    result = F.scaled_dot_product_attention(*heads, attn_mask=mask)
+    result = F.scaled_dot_product_attention(q, k, v, mask)
     result = F.linear(result.permute(2, 0, 1, 3).flatten(2), out_proj_weight, out_proj_bias)
     weights_out = None
     if need_weights:
-        q, k, _ = (head.detach() for head in heads)
-        weights_out = attention_weights(q, k, mask)
+        weights_out = attention_weights(q.detach(), k.detach(), mask)
         weights_out = weights_out.mean(1) if average_attn_weights else weights_out
     if not batched:
         result = result.squeeze(1)

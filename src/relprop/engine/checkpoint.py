@@ -39,12 +39,16 @@ class _Segment:
     def _run_again(self) -> list[Tensor]:
         saved: list[Tensor] = []
         block, args, kwargs = self._call
-        with saved_tensors_hooks(lambda tensor: saved.append(tensor.detach()), lambda _: None):
+        with saved_tensors_hooks(lambda tensor: saved.append(tensor.detach()), _never):
             with torch.enable_grad(), self._mode:
                 block(*args, **kwargs)
         if len(saved) != self._count:
             raise RuntimeError(f"a block saved {self._count} tensors, but {len(saved)} when it ran again")
         return saved
+
+
+def _never(_: Any) -> Tensor:
+    raise AssertionError("the graph of a second run is never walked")
 
 
 class Checkpoint(Observer):

@@ -131,7 +131,8 @@ class Books(Observer):
         entries = list(inputs)
         sums: dict[tuple[str, str, Kind], float] = {}
         for account in self._accounts:
-            for kind, amount in (("bias", account.bias), (account.rest, account.taken - account.bias)):
+            parts: list[tuple[Kind, float]] = [("bias", account.bias), (account.rest, account.taken - account.bias)]
+            for kind, amount in parts:
                 if amount:
                     key = (account.module, account.op, kind)
                     sums[key] = sums.get(key, 0.0) + amount

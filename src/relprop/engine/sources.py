@@ -106,7 +106,7 @@ class Sources(Observer):
 def _word_table(model: nn.Module) -> Tensor | None:
     """The weight of the model's word embedding, where it tells."""
     try:
-        weight = model.get_input_embeddings().weight  # type: ignore[operator,union-attr]
+        weight = getattr(model, "get_input_embeddings")().weight  # noqa: B009  (nn.Module does not declare it)
     except (AttributeError, NotImplementedError, TypeError):
         return None
     return weight if isinstance(weight, Tensor) else None

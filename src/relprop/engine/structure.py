@@ -1,6 +1,7 @@
 """Where in the model a torch call happens, and which modules are its blocks: read from the call stack and the tree.
 
-No hook is placed: a frame of `nn.Module.__call__` knows its module and its arguments, and each thread has its own stack.
+No hook is placed: a frame of `nn.Module.__call__` knows its module and its arguments, and each thread has a stack of
+its own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def calls(frame: FrameType | None = None) -> Iterator[FrameType]:
     while frame is not None:
         if frame.f_code is _CALL:
             yield frame
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
 
 
 def module_of(frame: FrameType) -> nn.Module:
@@ -74,7 +75,7 @@ class Paths:
         for frame in calls(sys._getframe(1)):
             name = self._modules.get(id(module_of(frame)))
             if name is not None:
-                return name
+                return str(name)
         return ""
 
     def parameter(self, tensor: Tensor) -> str | None:

@@ -18,7 +18,7 @@ def random(model: nn.Module, inputs: Inputs, target: Any, *, seed: int = 0) -> A
     """Uniform scores in [0, 1), seeded by each example's own content, so neither order nor padding changes them."""
     chosen = predict(model, inputs, target)
     scores = torch.stack([_scores(example(inputs, i), seed) for i in range(batch_size(inputs))])
-    return Attribution(scores, chosen.value, chosen.names, "random", chosen.rows)
+    return Attribution(scores.to(chosen.value), chosen.value, chosen.names, "random", chosen.rows)
 
 
 def _scores(inputs: Inputs, seed: int) -> Tensor:

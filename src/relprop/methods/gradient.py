@@ -65,8 +65,8 @@ def integrated_gradients(
 ) -> Attribution:
     """Gradients averaged on the straight way from a baseline to the input, at Gauss-Legendre points.
 
-    `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Without input_ids the way goes
-    from zero to the float input. Scores sum to value - baseline value.
+    `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Without input_ids the way
+    goes from zero to the float input. Scores sum to value - baseline value.
     """
     if steps < 1:
         raise InputError(f"integrated_gradients needs at least one step, got {steps}")

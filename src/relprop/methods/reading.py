@@ -54,7 +54,7 @@ def input_relevance(
 def unit_scores(
     flow: Flow, per_source: list[Tensor], inputs: Inputs, reduce: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
-    """One row of scores an example: features reduced (by default summed), sources added where they are the same tokens."""
+    """One row of scores an example: features reduced (by default summed), sources of the same tokens added."""
     ids = inputs.get("input_ids")
     total: Tensor | None = None
     for source, values in zip(flow.sources, per_source, strict=True):
@@ -74,7 +74,7 @@ def _sum(values: Tensor) -> Tensor:
 
 
 def _features_last(values: Tensor) -> Tensor:
-    """[batch, units, features] from tokens, from feature maps [batch, features, height, width], or from plain vectors."""
+    """[batch, units, features] from tokens, feature maps [batch, features, height, width] or plain vectors."""
     if values.dim() == 4:
         return values.flatten(2).transpose(1, 2)
     return values[..., None] if values.dim() == 2 else values.flatten(2)

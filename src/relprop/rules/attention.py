@@ -31,7 +31,7 @@ class _ValueAttention(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None, None, None, None]:
         query, key, mask = ctx.saved_tensors
         heads, rows, columns = query.shape[-3] if query.dim() > 2 else 1, query.shape[-2], key.shape[-2]
         wide_key = repeat_heads(key, heads)

@@ -30,7 +30,7 @@ class _Ratio(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (ratio,) = ctx.saved_tensors
         return grad * ratio, None, None, None
 

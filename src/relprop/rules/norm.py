@@ -24,7 +24,7 @@ class _LayerNorm(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         rstd, weight = ctx.saved_tensors
         scaled = (grad if weight is None else grad * weight).to(rstd.dtype) * rstd
         return scaled.sub_(scaled.mean(ctx.dims, keepdim=True)).to(grad.dtype), None, None, None, None

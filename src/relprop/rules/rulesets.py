@@ -22,7 +22,7 @@ class Expand:
 
 
 class RuleSet(Mapping[str, Any]):
-    """Operation -> rule. `carries` says what flows back: the gradient (score = input x gradient) or relevance itself."""
+    """Operation -> rule. `carries`: what flows back is the gradient (score = input x gradient) or relevance itself."""
 
     def __init__(self, name: str, rules: Mapping[str, Rule | Expand], carries: str = "gradient") -> None:
         self.name = name
@@ -114,13 +114,14 @@ attn_lrp = RuleSet(
 )
 
 _moves = [
-    "view", "view_as", "reshape", "reshape_as", "transpose", "swapaxes", "swapdims", "permute", "movedim", "t", "T", "mT",
-    "H", "mH", "getitem", "select", "narrow", "slice", "squeeze", "unsqueeze", "flatten", "unflatten", "ravel", "expand",
-    "expand_as", "broadcast_to", "chunk", "split", "split_with_sizes", "tensor_split", "unbind", "cat", "stack", "hstack",
-    "vstack", "contiguous", "clone", "to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda",
-    "index_select", "gather", "take_along_dim", "masked_select", "roll", "flip", "tril", "triu", "diagonal", "unfold",
-    "repeat", "repeat_interleave", "tile", "index_put", "index_add", "index_copy", "scatter", "copy", "where",
-    "masked_fill", "pad", "alias", "detach", "real", "rsub_constant", "nan_to_num", "dropout", "atleast_1d", "meshgrid",
+    "view", "view_as", "reshape", "reshape_as", "transpose", "swapaxes", "swapdims", "permute", "movedim", "t",
+    "T", "mT", "H", "mH", "getitem", "select", "narrow", "slice", "squeeze", "unsqueeze", "flatten", "unflatten",
+    "ravel", "expand", "expand_as", "broadcast_to", "chunk", "split", "split_with_sizes", "tensor_split", "unbind",
+    "cat", "stack", "hstack", "vstack", "contiguous", "clone", "to", "type", "type_as", "float", "double", "half",
+    "bfloat16", "cpu", "cuda", "index_select", "gather", "take_along_dim", "masked_select", "roll", "flip", "tril",
+    "triu", "diagonal", "unfold", "repeat", "repeat_interleave", "tile", "index_put", "index_add", "index_copy",
+    "scatter", "copy", "where", "masked_fill", "pad", "alias", "detach", "real", "nan_to_num", "dropout",
+    "atleast_1d", "meshgrid",
 ]  # fmt: skip
 
 

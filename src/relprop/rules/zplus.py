@@ -34,7 +34,7 @@ class _Linear(torch.autograd.Function):
         return layer(x, weight, bias)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
         x, weight = ctx.saved_tensors
         with torch.enable_grad():
             x, magnitude = x.detach().requires_grad_(), x.detach().abs().requires_grad_()
@@ -63,7 +63,7 @@ class _Add(torch.autograd.Function):
         return u + v
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:
         u, v = ctx.saved_tensors
         s = safe_divide(relevance, u + v)
         a, b = u * s, v * s
@@ -98,7 +98,7 @@ class _MatMul(torch.autograd.Function):
         return a @ b
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:
         a, b = ctx.saved_tensors
         s = safe_divide(relevance, a @ b) / 2
         to_a, to_b = a * (s @ b.transpose(-2, -1)), b * (a.transpose(-2, -1) @ s)
@@ -124,7 +124,7 @@ class _Unchanged(torch.autograd.Function):
         return func(*args)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, ...]:
         live = sum(shape is not None for shape in ctx.shapes)
         shares = (None if shape is None else (relevance / live).sum_to_size(shape) for shape in ctx.shapes)
         return (None, *shares)
@@ -145,7 +145,7 @@ class _Pool(torch.autograd.Function):
         return func(x, *args, **kwargs)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
         (x,) = ctx.saved_tensors
         with torch.enable_grad():
             magnitude = x.detach().abs().requires_grad_()
