@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -38,8 +40,13 @@ def choose(target: Any, outputs: Any, inputs: Mapping[str, Any], labels: Labels 
         values = [_own_function(one, outputs).value[i] for i, one in enumerate(target)]
         return Chosen(torch.stack(values), tuple(map(_name, target)), exact=tuple(target))
     if field(outputs, "start_logits") is not None:
-        return _answer(target, outputs)
+        return _answers(target, outputs, inputs)
     logits = logits_of(outputs)
+    if logits.dim() == 3 and labels and logits.shape[2] == len(labels):
+        raise TargetError(
+            f"the model gives each token one of {len(labels)} classes; say which token's with a function, for instance "
+            "target=lambda outputs: outputs.logits[:, 3, 1]"
+        )
     rows = _class_rows(logits, inputs)
     chosen = _classes(target, rows, None if logits.dim() == 3 else labels)  # a vocabulary has no class names
     return Chosen(chosen.value, chosen.names, rows, chosen.exact)
@@ -121,49 +128,61 @@ def _classes(target: Any, rows: Tensor, labels: Labels | None) -> Chosen:
 
 def class_index(target: Any, count: int, labels: Labels | None) -> int:
     """A class by index, or by name without regard to case."""
-    if isinstance(target, bool) or not isinstance(target, int | str):
+    if isinstance(target, bool) or not isinstance(target, Integral | str):
         raise TargetError(f"a target is a class index, a class name, a pair of these or None, got {target!r}")
-    if isinstance(target, int):
-        if not 0 <= target < count:
+    if not isinstance(target, str):
+        if not 0 <= int(target) < count:
             raise TargetError(f"target {target} is out of range: the model has classes 0 to {count - 1}")
-        return target
-    names = {name.casefold(): index for index, name in (labels or {}).items() if index < count}
-    if target.casefold() in names:
-        return names[target.casefold()]
-    if target.isdigit():
+        return int(target)
+    names = {index: name for index, name in (labels or {}).items() if index < count}
+    exact = [index for index, name in names.items() if name == target]
+    found = exact or [index for index, name in names.items() if name.casefold() == target.casefold()]
+    if len(found) > 1:
+        raise TargetError(f'target "{target}" names {len(found)} classes; give one of the indices {found}')
+    if found:
+        return found[0]
+    if re.fullmatch(r"-?[0-9]+", target):
         return class_index(int(target), count, labels)
     if not names:
         raise TargetError(
             f'target "{target}" is a name, but this output has no class names; give an index below {count}'
         )
-    raise TargetError(str(unknown_name("target", target, list((labels or {}).values()))))
+    raise TargetError(str(unknown_name("target", target, names.values())))
 
 
-def _answer(target: Any, outputs: Any) -> Chosen:
-    """Question answering: the logit of the start, of the end, or their sum, at the predicted or a given place."""
+def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
+    """Question answering: where each example's answer starts, ends, or the sum of both. Padding answers nothing."""
     start, end = field(outputs, "start_logits"), field(outputs, "end_logits")
     assert start is not None
     if end is None:
         raise TargetError("the model gave start_logits but no end_logits")
+    batch, length = start.shape
+    each = target if isinstance(target, list) else [target] * batch
+    if len(each) != batch:
+        raise TargetError(f"{len(each)} targets for {batch} examples")
+    stops = (last_real_row(inputs, length, batch) + 1).tolist()
+    parts = [_answer(each[i], start[i : i + 1, :stop], end[i : i + 1, :stop]) for i, stop in enumerate(stops)]
+    return Chosen(
+        torch.cat([part.value for part in parts]),
+        tuple(part.names[0] for part in parts),
+        exact=tuple(part.exact[0] for part in parts),
+    )
+
+
+def _answer(target: Any, start: Tensor, end: Tensor) -> Chosen:
+    """One example's answer, at the predicted or at a given place."""
     if isinstance(target, tuple) and len(target) == 2:
         first, last = _classes(target[0], start, None), _classes(target[1], end, None)
-        names = tuple(f"span {a}-{b}" for a, b in zip(first.names, last.names, strict=True))
-        exact = tuple(map(_span, first.exact, last.exact))
-        return Chosen(first.value + last.value, names, exact=exact)
-    part = "span" if target is None else target
-    if part not in ANSWER_PARTS:
+    elif target in (None, *ANSWER_PARTS):
+        first, last = _classes(None, start, None), _classes(None, end, None)
+    else:
         raise TargetError(f'a question-answering target is "start", "end", "span" or (start, end), got {target!r}')
-    first, last = _classes(None, start, None), _classes(None, end, None)
-    if part == "start":
-        return Chosen(
-            first.value, tuple(f"start {a}" for a in first.names), exact=tuple(_span(a, None) for a in first.exact)
-        )
-    if part == "end":
-        return Chosen(
-            last.value, tuple(f"end {b}" for b in last.names), exact=tuple(_span(None, b) for b in last.exact)
-        )
-    names = tuple(f"span {a}-{b}" for a, b in zip(first.names, last.names, strict=True))
-    return Chosen(first.value + last.value, names, exact=tuple(map(_span, first.exact, last.exact)))
+    (a,), (b,) = first.exact, last.exact
+    if target == "start":
+        return Chosen(first.value, (f"start {a}",), exact=(_span(a, None),))
+    if target == "end":
+        return Chosen(last.value, (f"end {b}",), exact=(_span(None, b),))
+    return Chosen(first.value + last.value, (f"span {a}-{b}",), exact=(_span(a, b),))
 
 
 def _span(start: int | None, end: int | None) -> Callable[[Any], Tensor]:

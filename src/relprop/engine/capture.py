@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from relprop.engine.propagation import Observer, Propagation, Run
@@ -44,6 +45,15 @@ class Seen:
     maps: list[Map] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
     last: Block | None = None  # the output of the last block, in a block's clothes
+
+    def readout(self) -> Tensor:
+        """[batch, rows]: what share of the target each row of the last block's output feeds.
+
+        One row for a model that reads [CLS] or the last token; all rows where it takes the mean.
+        """
+        assert self.last is not None and self.last.arrived is not None, "needs a backward pass"
+        fed = (self.last.input.detach() * self.last.arrived).sum(-1).abs()
+        return fed / fed.sum(-1, keepdim=True).clamp_min(torch.finfo(fed.dtype).tiny)
 
 
 class Capture(Observer):

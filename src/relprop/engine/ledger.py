@@ -38,6 +38,8 @@ class Books(Observer):
         self._carries = carries
         self._accounts: list[_Account] = []
         self._named_constant: str | None = None
+        self._opaque: list[str] = []
+        self._kept: dict[int, list[list[Tensor]]] = {}
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """`x + parameter`: remember whose parameter it is before it is detached."""
@@ -61,7 +63,7 @@ class Books(Observer):
         bias = bias_of(op, args, kwargs) if self._carries == "gradient" else None
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
-                tensor.register_hook(self._flow_out(tensor.detach(), account, bias))
+                tensor.register_hook(self._flow_out(self._keep(tensor), account, bias))
         return result
 
     def _open(self, op: Op) -> _Account:
@@ -80,7 +82,7 @@ class Books(Observer):
         for value in values:
             if isinstance(value, Tensor) and value.requires_grad:
                 alias = value.view_as(value)
-                alias.register_hook(self._flow_in(value.detach(), account))
+                alias.register_hook(self._flow_in(self._keep(value), account))
                 self._aliases[id(alias)] = value
                 value = alias
             elif type(value) in (tuple, list):
@@ -88,26 +90,37 @@ class Books(Observer):
             probed.append(value)
         return tuple(probed)
 
-    def _flow(self, tensor: Tensor, arrived: Tensor) -> float:
+    def _keep(self, tensor: Tensor) -> list[Tensor]:
+        """The tensor's value of now, for the backward pass: copied only if its memory is about to be written to."""
+        kept = [tensor.detach()]
+        self._kept.setdefault(tensor.untyped_storage().data_ptr(), []).append(kept)
+        return kept
+
+    def writing(self, tensor: Tensor) -> None:
+        for kept in self._kept.pop(tensor.untyped_storage().data_ptr(), ()):
+            kept[0] = kept[0].clone()
+
+    def _flow(self, kept: list[Tensor], arrived: Tensor) -> float:
+        tensor = kept[0]
         if self._carries == "relevance":
             return arrived.double().sum().item()
         if torch.is_complex(tensor):
             return (tensor * arrived.conj()).real.double().sum().item()
         return (tensor.double() * arrived.double()).sum().item()
 
-    def _flow_in(self, tensor: Tensor, account: _Account) -> Any:
+    def _flow_in(self, kept: list[Tensor], account: _Account) -> Any:
         def book(arrived: Tensor | None) -> None:
             if arrived is None:
                 return
-            account.taken -= self._flow(tensor, arrived)
+            account.taken -= self._flow(kept, arrived)
 
         return book
 
-    def _flow_out(self, tensor: Tensor, account: _Account, bias: tuple[Tensor, int] | None) -> Any:
+    def _flow_out(self, kept: list[Tensor], account: _Account, bias: tuple[Tensor, int] | None) -> Any:
         def book(arrived: Tensor | None) -> None:
             if arrived is None:
                 return
-            account.taken += self._flow(tensor, arrived)
+            account.taken += self._flow(kept, arrived)
             if bias is not None:
                 values, dimension = bias
                 shape = [1] * arrived.dim()
@@ -116,6 +129,19 @@ class Books(Observer):
                 account.bias += (arrived.double() * lined_up.double()).sum().item()
 
         return book
+
+    def look_for_opaque(self, value: Tensor) -> None:
+        """Functions with a backward pass of their own are no torch calls: they cannot be traced, but can be named."""
+        nodes, seen = [value.grad_fn], set()
+        while nodes:
+            node = nodes.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            nodes += [following for following, _ in node.next_functions]
+            cls = getattr(node, "_forward_cls", None)
+            if cls is not None and not cls.__module__.startswith("relprop."):
+                self._opaque.append(cls.__name__)
 
     def uses(self) -> dict[str, tuple[int, float]]:
         """Per operation: how many calls, and how much they took without explanation."""
@@ -138,7 +164,8 @@ class Books(Observer):
                     sums[key] = sums.get(key, 0.0) + amount
         entries += [Entry(module, op, kind, amount) for (module, op, kind), amount in sums.items()]
         untraced = value - sum(entry.value for entry in entries)
-        return Ledger(value, (*entries, Entry("", "not traced", "unexplained", untraced)))
+        name = f"not traced ({', '.join(sorted(set(self._opaque)))})" if self._opaque else "not traced"
+        return Ledger(value, (*entries, Entry("", name, "unexplained", untraced)))
 
 
 # These have a bias, which is booked apart; the rest of what they take is no constant.

@@ -31,6 +31,9 @@ class Observer:
         """In place of a call with live tensors; `run` makes the call."""
         return run(op, args, kwargs)
 
+    def writing(self, tensor: Tensor) -> None:
+        """Ahead of a write to a tensor's memory."""
+
 
 class Propagation(TorchFunctionMode):
     """A reversible, thread-local context in which `rules` govern the backward flow of whatever is computed.
@@ -43,6 +46,7 @@ class Propagation(TorchFunctionMode):
         super().__init__()
         self.rules = rules
         self.observers = list(observers)
+        self._wrapping = [one for one in self.observers if type(one).around is not Observer.around]
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
 
     def replace(self, tensor: Tensor, stand_in: Tensor) -> None:
@@ -51,8 +55,9 @@ class Propagation(TorchFunctionMode):
 
     def stand_in(self, tensor: Tensor) -> Tensor:
         """What calls get in place of `tensor`: itself, unless it was replaced."""
-        entry = self._stand_ins.get(id(tensor))
-        return tensor if entry is None else entry[1]
+        while (entry := self._stand_ins.get(id(tensor))) is not None:
+            tensor = entry[1]
+        return tensor
 
     def again(self) -> Propagation:
         """The same rules and stand-ins without observers, to run a part of the model once more."""
@@ -86,19 +91,18 @@ class Propagation(TorchFunctionMode):
             with self:
                 return rule.function(*admitted, **kwargs)
         run: Run = self._run
-        for observer in self.observers:
+        for observer in self._wrapping:
             run = _within(observer, run)
         op, admitted, kwargs = take_inplace(op, admitted, kwargs)
         if not op.in_place:
             return run(op, admitted, kwargs)
-        if op.name not in self.rules and not self.observers:
+        if op.name not in self.rules and not self._wrapping:
             return func(*admitted, **kwargs)
-        result = run(op, admitted, kwargs)
-        if admitted[0]._is_view():
-            return admitted[0].copy_(result)
-        # Not written to, as its old value may still be wanted in the backward pass.
-        self.replace(args[0], result)
-        return result
+        target, *rest = admitted
+        result = run(op, (target.clone(), *rest), kwargs)  # a copy: autograd may keep it
+        for observer in self._wrapping:
+            observer.writing(target)
+        return target.copy_(result)
 
     def _admit(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
         """Stand-ins for what has one, parameters without gradient; and whether anything is live."""
@@ -106,9 +110,8 @@ class Propagation(TorchFunctionMode):
         admitted = []
         for value in values:
             if isinstance(value, Tensor):
-                entry = self._stand_ins.get(id(value)) if self._stand_ins else None
-                if entry is not None:
-                    value = entry[1]
+                if self._stand_ins:
+                    value = self.stand_in(value)
                 if value.requires_grad:
                     if isinstance(value, Parameter):
                         value = value.detach()

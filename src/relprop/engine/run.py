@@ -108,6 +108,8 @@ class _Pass:
                 return None
             chosen = choose(target, outputs, self.inputs, labels_of(self.model))
             _check(self.model, chosen)
+            if self.books is not None:
+                self.books.look_for_opaque(chosen.value)
             leaves = [source.leaf for source in self.sources.placed]
             arrived = torch.autograd.grad(chosen.value.sum(), leaves, allow_unused=True)
         reached = tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, arrived, strict=True))

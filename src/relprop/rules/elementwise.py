@@ -27,6 +27,7 @@ class _Ratio(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, func: Func, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         y: Tensor = func(x, *args, **kwargs)
         ctx.save_for_backward(torch.where(x == 0, 0, y / x))
+        ctx.saturates = getattr(func, "__name__", "") in _SATURATING
         return y
 
     @staticmethod
@@ -38,6 +39,22 @@ class _Ratio(torch.autograd.Function):
 def ratio(func: Func, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """f(x) = x * (f(x)/x) with the ratio constant: an activation keeps its relevance [AttnLRP]. For f(0) = 0."""
     return _Ratio.apply(x, func, args, kwargs)
+
+
+def opened(func: Func, *args: Any, **kwargs: Any) -> Any:
+    """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: 0 no longer maps to 0, so the sum is a gate."""
+    tensors = [value for value in args[:2] if isinstance(value, Tensor)]
+    if len(tensors) == 1 and getattr(_origin(tensors[0]), "saturates", False):
+        return gate(func, *args, **kwargs)
+    return func(*args, **kwargs)
+
+
+def _origin(x: Tensor) -> Any:
+    """The function that made x, behind any views."""
+    node = x.grad_fn
+    while node is not None and node.name() in ("ViewBackward0", "AliasBackward0"):
+        node = node.next_functions[0][0]
+    return node
 
 
 def power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any) -> Any:
@@ -61,6 +78,8 @@ def variance_and_mean(func: Func, *args: Any, **kwargs: Any) -> tuple[Tensor, Te
     spread, mean = func(*args, **kwargs)
     return spread.detach(), mean
 
+
+_SATURATING = {"tanh", "erf"}
 
 # f(0) = 0: an activation on the signal's way. Everything else that is not linear opens or closes the way: a gate.
 ACTIVATIONS = (

@@ -93,6 +93,7 @@ _homogeneous: dict[str, Rule | Expand] = {
     **EXPANSIONS,
     **_all(elementwise.ACTIVATIONS, elementwise.ratio),
     "pow": elementwise.power,
+    "add": elementwise.opened,
     "div": elementwise.quotient,
     "linalg_solve_triangular": elementwise.solution,
     "linalg_solve": elementwise.solution,
