@@ -20,7 +20,7 @@ GRADIENT_CARRYING = [name for name, rules in RULESETS.items() if rules.carries =
 
 
 def rand(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def back(
@@ -64,7 +64,6 @@ ATTENTION: dict[str, dict[str, Any]] = {
     "padding mask": {"attn_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], dtype=torch.bool)[:, None, None]},
     "float mask": {"attn_mask": rand(B, H, N, N, seed=4)},
     "float mask with a blind row": {"attn_mask": torch.zeros(B, 1, N, N).double().masked_fill(~BLIND, -INF)},
-    "mask of one dimension": {"attn_mask": rand(N, seed=5)},
     "causal": {"is_causal": True},
     "causal, more queries": {"is_causal": True, "queries": N + 3},
     "causal, more keys": {"is_causal": True, "keys": N + 3},
@@ -457,7 +456,7 @@ ZPLUS_LINEAR: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", ZPLUS_LINEAR)
 def test_zplus_linear(name: str) -> None:
     """Only the nonnegative products count; the bias takes nothing, so the total is kept."""
-    x, w, b, r = rand(2, 3, 4), rand(5, 4, seed=1), rand(5, seed=2), rand(2, 3, 5, seed=3)
+    x, w, b, r = rand(2, 3, 12), rand(5, 12, seed=1), rand(5, seed=2), rand(2, 3, 5, seed=3)
     f = ZPLUS_LINEAR[name]
     y, (to_x,) = back("zplus", lambda x: f(x, w, b), x, seed=r)
     expected = [slow_zplus(row, w, one) for row, one in zip(x.flatten(0, 1), r.flatten(0, 1), strict=True)]
@@ -468,7 +467,7 @@ def test_zplus_linear(name: str) -> None:
 
 def test_zplus_linear_without_a_positive_product() -> None:
     """An output that no product supports has nobody to give to: 0, never NaN."""
-    _, (to_x,) = back("zplus", F.linear, torch.ones(1, 3).double(), -torch.ones(2, 3).double())
+    _, (to_x,) = back("zplus", lambda x: F.linear(x, -torch.ones(2, 3).double()), torch.ones(1, 3).double())
     assert not to_x.any()
 
 
@@ -530,8 +529,9 @@ def test_zplus_matmul() -> None:
 
 
 UNCHANGED: dict[str, Callable[[Tensor], Tensor]] = {
-    "softmax": lambda x: x.softmax(-1), "layer_norm": lambda x: F.layer_norm(x, (4,)), "gelu": F.gelu, "tanh": torch.tanh,
-    "scale": lambda x: x * 3, "per feature": lambda x: x * rand(4, seed=5), "divide": lambda x: x / 7, "neg": lambda x: -x,
+    "softmax": lambda x: x.softmax(-1), "layer_norm": lambda x: F.layer_norm(x, (4,)), "gelu": F.gelu,
+    "tanh": torch.tanh, "scale": lambda x: x * 3, "per feature": lambda x: x * rand(4, seed=5),
+    "divide": lambda x: x / 7, "neg": lambda x: -x,
     "rms_norm": lambda x: F.rms_norm(x, (4,)), "sigmoid": torch.sigmoid, "dropout": lambda x: F.dropout(x, 0.5, False),
 }  # fmt: skip
 
@@ -610,7 +610,10 @@ OPS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "addmm": (torch.addmm, [(5,), (3, 4), (4, 5)]),
     "addmm, beta and alpha": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), [(5,), (3, 4), (4, 5)]),
     "baddbmm": (lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2), [(2, 3, 5), (2, 3, 4), (2, 4, 5)]),
-    "baddbmm, beta = 0": (lambda a, b: torch.baddbmm(torch.full((1,), INF), a, b, beta=0), [(2, 3, 4), (2, 4, 5)]),
+    "baddbmm, beta = 0": (
+        lambda a, b: torch.baddbmm(torch.full((1,), INF).double(), a, b, beta=0),
+        [(2, 3, 4), (2, 4, 5)],
+    ),
     "attention, weights": (_mha(), [(5, 2, 8)]),
     "attention, no weights": (_mha(need_weights=False), [(5, 2, 8)]),
     "attention, one example": (_mha(need_weights=False), [(5, 8)]),
@@ -633,8 +636,6 @@ OPS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
 def test_expansions_do_not_change_the_output(rules: str, name: str) -> None:
     """What is run in place of a torch call gives what torch gives."""
     f, shapes = OPS[name]
-    if rules == "zplus" and name == "addmm, beta and alpha":
-        pytest.xfail("zplus.add_matmul takes no beta and alpha: TypeError")
     xs = [rand(*shape, seed=i) for i, shape in enumerate(shapes)]
     with torch.no_grad():
         plain = f(*xs)
@@ -679,7 +680,7 @@ def test_keyword_arguments_meet_the_same_rule(rules: str, name: str) -> None:
 @pytest.mark.parametrize("rules", RULESETS)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True", "ignore:The PyTorch API of nested tensors")
 def test_transformer_encoder_with_padding(rules: str, norm_first: bool, frozen: bool) -> None:
     """torch's own encoder in eval mode, which would take fused shortcuts, gives its own output under every rule set."""
     torch.manual_seed(0)
@@ -755,7 +756,8 @@ IN_PLACE: dict[str, InPlace] = {
     "mul_ after a view was taken": (
         _written("z = x[0]", "x.mul_(3)", "return z * y[0]"), lambda x, y: (x * 3)[0] * y[0]),
     "relu in place after a view was taken": (
-        _written("z = x.view(-1)", "F.relu(x, inplace=True)", "return z.tanh()"), lambda x, y: F.relu(x).view(-1).tanh()),
+        _written("z = x.view(-1)", "F.relu(x, inplace=True)", "return z.tanh()"),
+        lambda x, y: F.relu(x).view(-1).tanh()),
     "index_add_": (
         _written("x.index_add_(0, torch.tensor([0, 0, 2]), y)", "return x * y"),
         lambda x, y: torch.stack([x[0] + y[0] + y[1], x[1], x[2] + y[2]]) * y),
@@ -771,7 +773,8 @@ IN_PLACE: dict[str, InPlace] = {
     "into a constant": (
         _written("z = torch.ones_like(x)", "z.mul_(x)", "z += y", "return z * z"), lambda x, y: (x + y) * (x + y)),
     "unbound rows": (
-        _written("a, b, c = x.clone().unbind(0)", "a = a * 2", "a += b", "return a * c"), lambda x, y: (x[0] * 2 + x[1]) * x[2]),
+        _written("a, b, c = x.clone().unbind(0)", "a = a * 2", "a += b", "return a * c"),
+        lambda x, y: (x[0] * 2 + x[1]) * x[2]),
 }  # fmt: skip
 
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 import transformers
-from tiny_models import CannotBuild, Case, build, cases
 from torch import Tensor
 
 from relprop.check import check
@@ -28,6 +27,7 @@ from relprop.engine.run import predict, propagate
 from relprop.errors import UnruledOpError
 from relprop.methods.reading import Inputs, batch_size, example
 from relprop.rules.rulesets import RULESETS
+from tiny_models import CannotBuild, Case, build, cases
 
 TOLERANCE = 1e-4  # relative, of the ledger
 CHANGE = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative, of the outputs
@@ -131,7 +131,8 @@ def table(results: Sequence[Result]) -> str:
         f"torch {torch.__version__.split('+')[0]}, unmodified, float64 where the architecture bears it.",
         "",
         f"- {len(results)} (architecture, task) pairs; {len(ran)} start from a tiny config and run;",
-        f"- outputs unchanged under all {len(GRADIENT_CARRYING)} gradient-carrying rule sets: {len(unchanged)} of {len(ran)};",
+        f"- outputs unchanged under all {len(GRADIENT_CARRYING)} gradient-carrying rule sets: "
+        f"{len(unchanged)} of {len(ran)};",
         f"- ledger of `lrp_conservative` closes to {TOLERANCE:g}: {len(closed)} of {len(ran)} "
         f"({100 * len(closed) / max(1, len(ran)):.1f} %).",
         "",
@@ -152,8 +153,8 @@ def table(results: Sequence[Result]) -> str:
         "",
         "## Every pair",
         "",
-        "`gap`: unexplained relevance relative to what moved. `zplus`: total relevance of [Chefer21]'s rules at the input",
-        "(1 means that none was lost), or the operation that has no rule there.",
+        "`gap`: unexplained relevance relative to what moved. `zplus`: total relevance of [Chefer21]'s rules at the",
+        "input (1 means that none was lost), or the operation that has no rule there.",
         "",
         "| task | architecture | | gap | zplus |",
         "|---|---|---|---|---|",

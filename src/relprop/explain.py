@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, overload
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from relprop.attribute import DEFAULT_METHOD, attribute, check_model
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded, Text
+from relprop.engine.run import labels_of
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.loading import load
@@ -27,10 +29,9 @@ class Explainer:
 
     def __init__(self, model: Any = "sentiment", tokenizer: Any = None) -> None:
         if isinstance(model, str | Path):
-            loaded, own = load(model)
-            model, tokenizer = loaded, tokenizer or own
+            model, tokenizer = load(model, tokenizer)
         elif not isinstance(model, nn.Module) and hasattr(model, "model"):  # a transformers pipeline
-            model, tokenizer = model.model, tokenizer or getattr(model, "tokenizer", None)
+            model, tokenizer = model.model, getattr(model, "tokenizer", None) if tokenizer is None else tokenizer
         check_model(model)
         if tokenizer is None:
             raise ModelError("an explainer of texts needs the model's tokenizer: Explainer(model, tokenizer)")
@@ -40,7 +41,7 @@ class Explainer:
     @property
     def labels(self) -> dict[int, str]:
         """The model's class names."""
-        return {int(index): str(name) for index, name in getattr(self.model.config, "id2label", {}).items()}
+        return dict(labels_of(self.model) or {})
 
     @overload
     def __call__(self, text: Text, **options: Any) -> Explanation: ...
@@ -66,49 +67,71 @@ class Explainer:
         list with one target each. `ledger`: itemise where the output went; None does so for a single text.
         `special="drop"` leaves out special tokens. Other options are the method's own.
         """
-        METHODS[method].check(options)
-        if special not in ("keep", "drop"):
-            raise InputError(f'special is "keep" or "drop", got {special!r}')
-        if batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, got {batch_size}")
+        record = METHODS[method]
         single = not isinstance(text, list)
-        if single:
-            text = [text]
-        if METHODS[method].options.get("ledger") is not None:
-            options["ledger"] = single if ledger is None else ledger
-        limit = max_length or texts.limit_of(self.model, self.tokenizer)
-        rows = [texts.encode(self.tokenizer, one, limit) for one in text]
+        given: list[Any] = [text] if single else text  # type: ignore[list-item,assignment]
+        if ledger or (ledger is None and single and "ledger" in record.options):
+            options["ledger"] = True
+        record.check(options)
+        _check(special, batch_size, max_length)
+        rows = self._encode(given, max_length)
         targets = self.targets(target, len(rows))
-        done: list[Explanation | None] = [None] * len(rows)
+        done: dict[int, Explanation] = {}
         for batch in _progress(self._batches(rows, batch_size), progress):
             parts = [rows[i] for i in batch]
-            inputs = texts.pad(self.tokenizer, parts, self._pad_id, self.model.device)
-            found = attribute(
-                self.model,
-                inputs,
-                [targets[i] for i in batch],
-                method,
-                **self._defaults(method, options, parts, inputs),
-            )
+            inputs = self._inputs(parts)
+            start = self._start(parts, inputs) if "baseline" in record.options else {}
+            found = attribute(self.model, inputs, [targets[i] for i in batch], method, **{**start, **options})
             for number, i in enumerate(batch):
-                one = self._explanation(text[i], rows[i], found, number)
+                one = self._explanation(given[i], rows[i], found, number)
                 done[i] = one.without_special() if special == "drop" else one
-        complete = [one for one in done if one is not None]
-        return complete[0] if single else complete
+        return done[0] if single else [done[i] for i in range(len(rows))]
+
+    def _encode(self, given: list[Any], max_length: int | None) -> list[Encoded]:
+        limits = [limit for limit in (max_length, texts.limit_of(self.model, self.tokenizer)) if limit is not None]
+        rows = []
+        for number, one in enumerate(given):
+            try:
+                rows.append(texts.encode(self.tokenizer, one, min(limits, default=None)))
+            except InputError as error:
+                raise InputError(f"text {number} of the list: {error}" if len(given) > 1 else str(error)) from None
+        return rows
 
     @property
-    def _pad_id(self) -> int | None:
-        own: int | None = getattr(self.model.config, "pad_token_id", None)
-        return own if own is not None else self.tokenizer.pad_token_id
+    def _padding(self) -> int | None:
+        """The token that the model itself knows as padding."""
+        return getattr(getattr(self.model, "config", None), "pad_token_id", None)
 
     def _batches(self, rows: Sequence[Encoded], size: int) -> list[list[int]]:
-        """Texts of similar length together. A model that knows no padding reads one text at a time."""
-        if getattr(self.model.config, "pad_token_id", None) is None:
-            size = 1
+        """Texts of similar length together. A model that knows no padding reads one text at a time.
+
+        Padding on the left would shift the positions of most models: there, only texts of equal length go together.
+        """
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].units))
-        return [order[k : k + size] for k in range(0, len(order), size)]
+        left = texts.pads_left(self.tokenizer)
+        groups = [list(group) for _, group in groupby(order, key=lambda i: left and len(rows[i].units))]
+        step = 1 if self._padding is None else size
+        return [group[k : k + step] for group in groups for k in range(0, len(group), step)]
+
+    def _inputs(self, rows: list[Encoded]) -> dict[str, Tensor]:
+        """A padded batch of what the model takes: some tokenizers give token types to models without them."""
+        taken = {"input_ids", "attention_mask", *inspect.signature(self.model.forward).parameters}
+        batch = texts.pad(self.tokenizer, rows, self._padding, next(self.model.parameters()).device)
+        return {name: values for name, values in batch.items() if name in taken}
+
+    def _start(self, rows: list[Encoded], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Integrated gradients starts from the same special tokens, with every other token masked out."""
+        own: int | None = self.tokenizer.mask_token_id
+        hidden = self._padding if own is None else own
+        if hidden is None:
+            return {}
+        ids = inputs["input_ids"]
+        return {"baseline": ids.masked_fill(texts.content(self.tokenizer, rows).to(ids.device), hidden)}
 
     def targets(self, target: Any, count: int) -> list[Any]:
+        """One target a text; a language model's tokens as ids."""
+        if isinstance(target, Tensor):
+            target = target.tolist()
         each = target if isinstance(target, list) else [target] * count
         if len(each) != count:
             raise TargetError(f"{len(each)} targets for {count} texts")
@@ -131,23 +154,6 @@ class Explainer:
                 f"target {target!r} is {len(ids)} tokens; a next-token target is one (mind the leading space)"
             )
         return ids[0]
-
-    def _defaults(
-        self, method: str, options: dict[str, Any], rows: list[Encoded], inputs: dict[str, torch.Tensor]
-    ) -> dict[str, Any]:
-        """Integrated gradients starts from the same special tokens with every other token masked out."""
-        if "baseline" not in METHODS[method].options or "baseline" in options:
-            return options
-        hidden = self.tokenizer.mask_token_id if self.tokenizer.mask_token_id is not None else self._pad_id
-        if hidden is None:
-            return options
-        start = inputs["input_ids"].clone()
-        flags = [[not unit.special for unit in row.units] for row in rows]
-        encoded = [
-            Encoded({"input_ids": [int(flag) for flag in row]}, rows[i].units, None) for i, row in enumerate(flags)
-        ]
-        content = texts.pad(self.tokenizer, encoded, 0)["input_ids"].bool().to(start.device)
-        return {**options, "baseline": start.masked_fill(content, hidden)}
 
     def _explanation(self, text: Text, row: Encoded, found: Attribution, number: int) -> Explanation:
         scores = tuple(texts.unpad(self.tokenizer, found.scores[number], row))
@@ -182,6 +188,15 @@ class Explainer:
         parts = name.split(" - ")
         decoded = [repr(self.tokenizer.decode([int(part)])) if part.isdigit() else part for part in parts]
         return " - ".join(decoded)
+
+
+def _check(special: str, batch_size: int, max_length: int | None) -> None:
+    if special not in ("keep", "drop"):
+        raise InputError(f'special is "keep" or "drop", got {special!r}')
+    if batch_size < 1:
+        raise InputError(f"batch_size must be at least 1, got {batch_size}")
+    if max_length is not None and max_length < 1:
+        raise InputError(f"max_length must be at least 1, got {max_length}")
 
 
 def _plain_ledger(method: str, value: float, scored: float, baseline: float | None) -> Ledger | None:

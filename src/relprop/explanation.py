@@ -14,6 +14,8 @@ from relprop.errors import InputError
 from relprop.types import Entry, Heatmap, Ledger, Unit
 
 SCHEMA_VERSION = 1
+PICTURES = (".png", ".svg", ".pdf")
+ENDINGS = (".html", ".json", *PICTURES)
 
 
 @dataclass(frozen=True)
@@ -87,72 +89,54 @@ class Explanation:
 
         return html([self.heatmap()], full_page=False)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write .html, .json, .png, .svg or .pdf, by the ending of the name."""
-        save([self], path)
-
-    def to_json(self) -> str:
-        return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, ensure_ascii=False, allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Explanation:
-        """Load what `to_json` wrote; the result equals the original."""
-        try:
-            data = json.loads(text)
-            version = data.pop("schema_version")
-        except (ValueError, KeyError, AttributeError):
-            raise InputError("this is no explanation saved by relprop: it has no schema_version") from None
-        if version != SCHEMA_VERSION:
-            raise InputError(f"the explanation has schema version {version}; this relprop reads {SCHEMA_VERSION}")
-        return cls(**_revive(data))
-
-
-def _revive(data: dict[str, Any]) -> dict[str, Any]:
-    ledger = data.get("ledger")
-    if ledger is not None:
-        ledger = Ledger(**{**ledger, "entries": tuple(Entry(**entry) for entry in ledger["entries"])})
-    units = tuple(Unit(**unit) for unit in data["units"])
-    return {**data, "text": tuple(data["text"]), "units": units, "scores": tuple(data["scores"]), "ledger": ledger}
-
-
-def show(explanations: Sequence[Explanation]) -> None:
-    """Print explanations to the terminal, stacked for comparison."""
-    from rich.console import Console
-
-    from relprop.render.terminal import terminal
-
-    Console().print(terminal([one.heatmap() for one in explanations]))
-
-
-def to_html(explanations: Sequence[Explanation]) -> str:
-    """One self-contained page for several explanations, stacked for comparison."""
-    from relprop.render.html import html
-
-    return html([one.heatmap() for one in explanations])
-
-
-def save(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> None:
+    def save(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> None:
     """Write explanations to one file, by the ending of its name. A file is replaced whole or not at all."""
     target = Path(path)
-    kind = target.suffix.lower()
-    if not target.parent.is_dir():
-        raise InputError(f'cannot write "{target}": there is no folder "{target.parent}"')
-    if kind in (".png", ".svg", ".pdf"):
+    check_path(target)
+    try:
+        _write(explanations, target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def check_path(path: Path, endings: Sequence[str] = ENDINGS) -> None:
+    """Can a result be written here? Asked before any work."""
+    if path.suffix.lower() not in endings:
+        raise InputError(f'cannot write "{path}": the name must end in {_either(endings)}')
+    if not path.parent.is_dir():
+        raise InputError(f'cannot write "{path}": there is no folder "{path.parent}"')
+    if path.is_dir():
+        raise InputError(f'cannot write "{path}": it is a folder')
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f'cannot write "{path}": {error.strerror or error}')
+
+
+def _write(explanations: Sequence[Explanation], path: Path) -> None:
+    kind = path.suffix.lower()
+    if kind in PICTURES:
         from relprop.render import picture
 
-        picture.save([one.heatmap() for one in explanations], target)
+        picture.save([one.heatmap() for one in explanations], path)
     elif kind == ".html":
-        write_text(target, to_html(explanations))
-    elif kind == ".json":
-        one_or_more = [one.to_json() for one in explanations]
-        write_text(target, one_or_more[0] if len(one_or_more) == 1 else "[" + ",\n".join(one_or_more) + "]")
+        _write_text(path, to_html(explanations))
     else:
-        raise InputError(f'cannot write "{target.name}": the name must end in .html, .json, .png, .svg or .pdf')
+        lines = [one.to_json() for one in explanations]
+        _write_text(path, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
 
 
-def write_text(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     """Write to a neighbour first, then take its place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}", suffix=".tmp")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

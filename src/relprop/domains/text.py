@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +19,14 @@ from relprop.types import Unit
 Text = str | tuple[str, str]
 _ENDLESS = 1_000_000  # transformers' stand-in for "no limit" is larger than this
 
-# A word: letters and digits with inner apostrophes; one CJK character; or a run of the same mark.
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+(?:['’_][^\W_]+)*|(\S)\1*")
+# A word: one Chinese or Japanese character; letters and digits with inner apostrophes or decimal points; blanks; a run
+# of the same mark.
+_WORD = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003134f]"
+    r"|[^\W_]+(?:(?:['’_]|(?<=[0-9])[.,](?=[0-9]))[^\W_]+)*"
+    r"|\s+|(\S)\1*"
+)
+_JOINS = {"Mn", "Mc", "Me", "Cf"}  # Unicode's accents, vowel signs and joiners: parts of the character before
 
 
 class TruncationWarning(UserWarning):
@@ -42,6 +50,8 @@ def parts_of(text: Text) -> tuple[str, ...]:
     for part in parts:
         if not part.strip():
             raise InputError("the text is empty: there is nothing to explain")
+        if any("\ud800" <= char <= "\udfff" for char in part):
+            raise InputError(f"the text {part!r:.60} is not valid Unicode: it holds half a character")
     return parts
 
 
@@ -70,16 +80,18 @@ def encode(tokenizer: Any, text: Text, limit: int | None) -> Encoded:
     if tokenizer.is_fast:
         options["return_offsets_mapping"] = True
     whole = tokenizer(*parts, **options, verbose=False)
-    cut = limit is not None and len(whole["input_ids"]) > limit
+    count = len(whole["input_ids"])
+    cut = limit is not None and count > limit
     kept = tokenizer(*parts, **options, truncation=True, max_length=limit) if cut else whole
     units = tuple(_units(tokenizer, parts, kept))
-    note = _cut_note(parts, units, len(whole["input_ids"]), limit) if cut else None
+    if all(unit.special for unit in units):
+        none = f"a limit of {limit} tokens leaves no room for" if cut else "the tokenizer finds no token in"
+        raise InputError(f"{none} the text {parts[0]!r:.60}")
+    note = f"the text has {count} tokens, {limit} are read: {_lost(parts, units)}" if cut else None
     if note:
         warnings.warn(note, TruncationWarning, stacklevel=2)
     names = [name for name in getattr(tokenizer, "model_input_names", ["input_ids"]) if name in kept]
     ids = {name: list(kept[name]) for name in dict.fromkeys(["input_ids", *names]) if name != "attention_mask"}
-    if all(unit.special for unit in units):
-        raise InputError(f"the tokenizer finds no token in the text {parts[0]!r:.60}")
     return Encoded(ids, units, note)
 
 
@@ -88,7 +100,7 @@ def _units(tokenizer: Any, parts: tuple[str, ...], encoding: Any) -> list[Unit]:
     tokens = tokenizer.convert_ids_to_tokens(ids)
     segments = _segments(encoding, len(ids))
     places = encoding["offset_mapping"] if "offset_mapping" in encoding else [None] * len(ids)
-    words = [list(_WORD.finditer(part)) for part in parts]
+    ends = [_word_ends(part) for part in parts]
     units = []
     for token, is_special, place, segment in zip(tokens, special, places, segments, strict=True):
         if is_special or segment is None:
@@ -97,9 +109,18 @@ def _units(tokenizer: Any, parts: tuple[str, ...], encoding: Any) -> list[Unit]:
             units.append(Unit(tokenizer.convert_tokens_to_string([token]).strip() or token, segment=segment))
         else:
             start, end = _trimmed(parts[segment], *place)
-            word = next((number for number, match in enumerate(words[segment]) if match.end() > start), None)
+            word = bisect_right(ends[segment], start)
             units.append(Unit(parts[segment][start:end], start, end, segment=segment, word=word))
     return units
+
+
+def _word_ends(text: str) -> list[int]:
+    """Where each word ends. Accents and joiners read as the character before them, so they part no word."""
+    plain: list[str] = []
+    for i, char in enumerate(text):
+        joined = unicodedata.category(char) in _JOINS or (text[i - 1 : i] == "\u200d" and not char.isalnum())
+        plain.append(plain[-1] if joined and plain else char)
+    return [word.end() for word in _WORD.finditer("".join(plain))]
 
 
 def _segments(encoding: Any, count: int) -> list[int | None]:
@@ -112,41 +133,59 @@ def _segments(encoding: Any, count: int) -> list[int | None]:
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Byte-level tokens carry the blank before the word: it is no part of the unit."""
-    while start < end and text[start].isspace():
+    """Byte-level tokens carry the blank before the word: it is no part of the unit, unless it is all there is."""
+    if not text[start:end].strip():
+        return (start - 1, end) if start == end and text[start - 1 : start].isspace() else (start, end)
+    while text[start].isspace():
         start += 1
     return start, end
 
 
-def _cut_note(parts: tuple[str, ...], units: Sequence[Unit], count: int, limit: int | None) -> str:
+def _lost(parts: tuple[str, ...], units: Sequence[Unit]) -> str:
+    """What was cut off, in the user's words."""
+    if all(unit.start is None for unit in units):
+        return "the rest was cut off"
     lost = []
     for segment, part in enumerate(parts):
-        ends = [unit.end for unit in units if unit.segment == segment and unit.end is not None]
-        rest = part[max(ends, default=0) :].strip()
-        if rest and (ends or len(parts) > 1):
-            where = f"character {max(ends, default=0)}" + (f" of text {segment + 1}" if len(parts) > 1 else "")
-            lost.append(f"from {where} on: {rest[:40]!r}{'...' if len(rest) > 40 else ''}")
-    return f"the text has {count} tokens, the model reads {limit}; cut off {'; '.join(lost) or 'at the end'}"
+        places = [(u.start, u.end) for u in units if u.segment == segment and u.start is not None and u.end is not None]
+        first, last = min(places, default=(0, 0))[0], max(places, default=(0, 0))[1]
+        where = f" of text {segment + 1}" if len(parts) > 1 else ""
+        if head := part[:first].strip():
+            lost.append(f"up to character {first}{where} ({_short(head)})")
+        if tail := part[last:].strip():
+            lost.append(f"from character {last}{where} on ({_short(tail)})")
+    return f"cut off {' and '.join(lost)}"
+
+
+def _short(text: str) -> str:
+    return repr(text) if len(text) <= 40 else f"{text[:40]!r}..."
 
 
 def pad(tokenizer: Any, rows: Sequence[Encoded], pad_id: int | None, device: Any = None) -> dict[str, Tensor]:
     """A padded batch, on the tokenizer's own side, with its attention mask."""
-    width = max(len(row.units) for row in rows)
-    left = getattr(tokenizer, "padding_side", "right") == "left"
     fill = {"input_ids": pad_id or 0, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
+    batch = {name: _even(tokenizer, [row.ids[name] for row in rows], fill.get(name, 0)) for name in rows[0].ids}
+    batch["attention_mask"] = _even(tokenizer, [[1] * len(row.units) for row in rows], 0)
+    return {name: values.to(device) for name, values in batch.items()}
 
-    def padded(values: list[int], filler: int) -> list[int]:
-        blank = [filler] * (width - len(values))
-        return blank + values if left else values + blank
 
-    batch = {name: [padded(row.ids[name], fill.get(name, 0)) for row in rows] for name in rows[0].ids}
-    batch["attention_mask"] = [padded([1] * len(row.units), 0) for row in rows]
-    return {name: torch.tensor(values, device=device) for name, values in batch.items()}
+def content(tokenizer: Any, rows: Sequence[Encoded]) -> Tensor:
+    """Where a padded batch holds the texts' own tokens: no special ones, no padding."""
+    return _even(tokenizer, [[int(not unit.special) for unit in row.units] for row in rows], 0).bool()
+
+
+def _even(tokenizer: Any, rows: Sequence[list[int]], filler: int) -> Tensor:
+    width = max(len(row) for row in rows)
+    blanks = [[filler] * (width - len(row)) for row in rows]
+    return torch.tensor([b + row if pads_left(tokenizer) else row + b for row, b in zip(rows, blanks, strict=True)])
 
 
 def unpad(tokenizer: Any, scores: Tensor, row: Encoded) -> list[float]:
     """One example's scores, without its padding."""
     count = len(row.units)
-    left = getattr(tokenizer, "padding_side", "right") == "left"
-    values: list[float] = (scores[len(scores) - count :] if left else scores[:count]).double().tolist()
+    values: list[float] = (scores[-count:] if pads_left(tokenizer) else scores[:count]).double().tolist()
     return values
+
+
+def pads_left(tokenizer: Any) -> bool:
+    return getattr(tokenizer, "padding_side", "right") == "left"

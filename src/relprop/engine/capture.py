@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from relprop.engine.propagation import Observer, Propagation, Run
 from relprop.engine.structure import Paths, calls, first_tensor, module_of, stacks
+from relprop.errors import ModelError
 from relprop.ops import Op
 
 # Calls that hand an attention map on as it is.
@@ -51,7 +52,8 @@ class Seen:
 
         One row for a model that reads [CLS] or the last token; all rows where it takes the mean.
         """
-        assert self.last is not None and self.last.arrived is not None, "needs a backward pass"
+        if self.last is None or self.last.arrived is None:
+            raise ModelError("no block of the model was seen to feed the target")
         fed = (self.last.input.detach() * self.last.arrived).sum(-1).abs()
         return fed / fed.sum(-1, keepdim=True).clamp_min(torch.finfo(fed.dtype).tiny)
 
