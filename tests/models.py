@@ -4,8 +4,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from tiny_models import Case, build, cases
 from torch import Tensor
+
+from tiny_models import Case, build, cases
 
 # One of each kind: post-norm, shared layers, relative positions, pre-norm, rotary, gated MLP, mixture, encoder-decoder.
 CLASSIFIERS = (

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import BertForSequenceClassification
 
-import relprop
+from relprop.attribution import attribute
 from relprop.engine.run import Flow, propagate
 from relprop.rules.rulesets import ruleset
 
@@ -67,7 +67,7 @@ def test_the_golden_model_is_the_released_one(folder: str, attention: str) -> No
 def test_released_code_of_ali(attention: str, target: int, method: str) -> None:
     """The attention-only BERT of [Ali22]: GI, LRP(AH), LRP(LN) and LRP(AH+LN)."""
     golden = arrays("ali_bert/golden.npz")
-    found = relprop.attribute(model("ali_bert", attention), inputs("ali_bert"), target, method)
+    found = attribute(model("ali_bert", attention), inputs("ali_bert"), target, method)
     assert distance(found.scores, golden[f"a/f64/t{target}/{METHODS[method]}"]) < 1e-6
     assert found.value.item() == pytest.approx(golden["a/f64/logits"][0, target], rel=1e-6)
 
@@ -79,7 +79,7 @@ def test_released_code_of_ali(attention: str, target: int, method: str) -> None:
 def test_formulas_on_a_full_bert(attention: str, target: int, at: str, method: str) -> None:
     """The detach formulas of [Ali22] on a BERT with feed-forward layers, at both places where scores are read."""
     golden = arrays("bert/formula_ali_gradsam.npz")[f"a/f64/t{target}/{METHODS[method]}/{PLACES[at]}"]
-    found = relprop.attribute(model("bert", attention), inputs("bert"), target, method, at=at)
+    found = attribute(model("bert", attention), inputs("bert"), target, method, at=at)
     assert distance(found.scores, golden) < 1e-6
 
 

@@ -96,6 +96,19 @@ def test_import_is_light() -> None:
     assert done.stdout.split() == []
 
 
+@pytest.mark.parametrize(
+    "first", ["relprop.attribution", "relprop.explainer", "relprop.checking", "relprop.cli", "relprop"]
+)
+def test_public_names_are_never_modules(first: str) -> None:
+    """A module of the same name as a function (rules, attribute, explain, check) must not take its place."""
+    code = (
+        f"import {first}, relprop, types; relprop.attribute; relprop.Explainer; relprop.check; relprop.explain\n"
+        "print(*[n for n in relprop.__all__ if isinstance(getattr(relprop, n), types.ModuleType)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_files_are_short(file: Path) -> None:
     """One idea a file: none beyond 400 lines."""

@@ -1,6 +1,7 @@
 """Coverage of architectures: a sample in every run, the whole of transformers in the slow one."""
 
 import pytest
+
 import sweep
 from tiny_models import cases
 

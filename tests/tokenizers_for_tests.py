@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from transformers import (
 )
 
 LABELS = {0: "negative", 1: "positive"}
-WORDS = "a an the movie film plot is was not very don t and of it gorgeous witty seductive dull moment good bad".split()
+WORDS = ["a", "an", "the", "movie", "film", "plot", "is", "was", "not", "very", "don", "t", "and", "of", "it"]
+WORDS += ["gorgeous", "witty", "seductive", "dull", "moment", "good", "bad"]
 PIECES = ["play", "walk", "##ing", "##ed", "##s", "##ly", "un", "##believ", "##able"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = string.ascii_lowercase + string.digits + "日本語映画שלוםمرحبا"
@@ -148,3 +150,20 @@ def saved(folder: Path, model: Any, tokenizer: Any) -> Path:
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+MAKERS: dict[str, tuple[Any, Any]] = {
+    "bert": (bert, wordpiece),
+    "qa": (bert_qa, wordpiece),
+    "gpt2": (gpt2, byte_level),
+    "lm": (gpt2_lm, byte_level),
+    "roberta": (roberta, roberta_style),
+}
+
+
+@cache
+def tiny(name: str) -> tuple[Any, Any]:
+    """One of MAKERS, made once: tests must leave it as it is."""
+    model_of, tokenizer_of = MAKERS[name]
+    tokenizer = tokenizer_of()
+    return model_of(tokenizer), tokenizer

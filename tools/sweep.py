@@ -22,7 +22,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from relprop.check import check
+from relprop.checking import check
 from relprop.engine.run import predict, propagate
 from relprop.errors import UnruledOpError
 from relprop.methods.reading import Inputs, batch_size, example

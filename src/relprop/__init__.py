@@ -11,12 +11,12 @@ __version__ = "0.1.0"
 
 # Loaded on first use: `import relprop` imports neither torch nor transformers.
 _HOMES = {
-    "explain": "relprop.explain",
-    "Explainer": "relprop.explain",
+    "explain": "relprop.explainer",
+    "Explainer": "relprop.explainer",
     "Explanation": "relprop.explanation",
-    "attribute": "relprop.attribute",
-    "check": "relprop.check",
-    "rules": "relprop.attribute",
+    "attribute": "relprop.attribution",
+    "check": "relprop.checking",
+    "rules": "relprop.attribution",
     "Attribution": "relprop.types",
     "Ledger": "relprop.types",
     "Unit": "relprop.types",
@@ -38,10 +38,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from relprop.attribute import attribute, rules
-    from relprop.check import check
+    from relprop.attribution import attribute, rules
+    from relprop.checking import check
     from relprop.errors import RelpropError
-    from relprop.explain import Explainer, explain
+    from relprop.explainer import Explainer, explain
     from relprop.explanation import Explanation
     from relprop.types import Attribution, Ledger, Unit
 

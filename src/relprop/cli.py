@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+STDOUT = Path("-")
 MODEL = "An embedded model's name, a folder, or a Hugging Face hub id."
 
 
@@ -64,89 +66,97 @@ def explain(
     json: Annotated[Path | None, typer.Option(help="Write the numbers; '-' for standard output.")] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.")] = 32,
 ) -> None:
-    """Explain a text, standard input, or a file of lines, and show it coloured."""
+    """Explain a text and show it coloured. Also every line of a pipe, or of a file."""
     texts = _texts(text, pair, file)
     _check_outputs(html, png, json)
-    from relprop.explain import Explainer
+    from relprop.explainer import Explainer
     from relprop.explanation import save, show
+    from relprop.registry import METHODS
 
+    records = [METHODS[name.strip()] for name in (compare.split(",") if compare else [method])]
     explainer = Explainer(model)
-    methods = [name.strip() for name in compare.split(",")] if compare else [method]
-    found: list[Explanation] = []
-    special = "drop" if drop_special else "keep"
     per_method = [
         explainer(
-            texts, target=_target(target), method=name, special=special, batch_size=batch_size, **_ledger(name, ledger)
+            texts,
+            target=_target(target, explainer.labels),
+            method=record.name,
+            special="drop" if drop_special else "keep",
+            batch_size=batch_size,
+            ledger=ledger and "ledger" in record.options,
         )
-        for name in methods
+        for record in records
     ]
-    for together in zip(*per_method, strict=True):
-        found += [one.words() if words else one for one in together]
-    if json == Path("-"):
+    found = [one.words() if words else one for together in zip(*per_method, strict=True) for one in together]
+    if json == STDOUT:
         typer.echo("\n".join(one.to_json() for one in found))
-        return
-    show(found)
-    if ledger:
-        for one in found:
-            typer.echo(
-                f"\n{one.method}: {one.target}\n{one.ledger if one.ledger else 'no ledger: the scores are unsigned'}"
-            )
+    else:
+        show(found)
+        if ledger:
+            typer.echo("".join(f"\n{_books(one)}\n" for one in found), nl=False)
     for path in (html, png, json):
-        if path is not None:
+        if path is not None and path != STDOUT:
             save(found, path)
             typer.echo(f"wrote {path}", err=True)
 
 
-def _ledger(method: str, wanted: bool) -> dict[str, bool]:
-    from relprop.registry import METHODS
-
-    return {"ledger": True} if wanted and "ledger" in METHODS[method].options else {}
+def _books(one: Explanation) -> str:
+    none = "has no ledger: its scores are no shares of the value"
+    return f"{one.method}: {one.target}\n{one.ledger}" if one.ledger else f"{one.method} {none}"
 
 
 def _texts(text: str | None, pair: str | None, file: Path | None) -> list[Any]:
+    """The text, or every line of the file or of standard input."""
+    if text is not None and file is not None:
+        raise InputError("give either a text or --file, not both")
     if file is not None:
-        if text is not None:
-            raise InputError("give either a text or --file, not both")
-        if not file.is_file():
-            raise InputError(f'there is no file "{file}"')
-        lines = _lines(file.read_text(encoding="utf-8", errors="replace").splitlines(), str(file))
-        return [(line, pair) for line in lines] if pair is not None else lines
-    if text is None or text == "-":
+        texts = _lines(_read(file), f'"{file}"')
+    elif text is None or text == "-":
         if sys.stdin.isatty():
             raise InputError('there is nothing to explain: relprop explain "your text" (or --file, or a pipe)')
-        lines = _lines(sys.stdin.read().splitlines(), "standard input")
-        return [(line, pair) for line in lines] if pair is not None else lines
-    return [(text, pair)] if pair is not None else [text]
+        texts = _lines(typer.get_binary_stream("stdin").read(), "standard input")
+    else:
+        texts = [text]
+    return texts if pair is None else [(one, pair) for one in texts]
 
 
-def _lines(lines: Iterable[str], where: str) -> list[str]:
-    kept = [line for line in lines if line.strip()]
-    if not kept:
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f'cannot read "{file}": {error.strerror}') from error
+
+
+def _lines(content: bytes, where: str) -> list[str]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not UTF-8 text (at byte {error.start})") from error
+    lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
+    if not lines:
         raise InputError(f"the text is empty: {where} has no line to explain")
-    return kept
+    return lines
 
 
-def _target(target: str | None) -> Any:
-    """'positive', '1', or 'positive,negative' for a difference."""
-    parts = [int(part) if part.lstrip("-").isdigit() else part.strip() for part in (target or "").split(",") if part]
-    return None if not parts else parts[0] if len(parts) == 1 else tuple(parts)
+def _target(target: str | None, labels: dict[int, str]) -> Any:
+    """'positive', '1', or 'positive,negative' for a difference. A class name may hold commas itself."""
+    if target is None or target in labels.values():
+        return target
+    parts = [int(part) if re.fullmatch(r"\s*-?[0-9]+\s*", part) else part for part in target.split(",")]
+    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _check_outputs(html: Path | None, png: Path | None, json: Path | None) -> None:
     """Before any work: can the results be written where they should?"""
-    endings = {html: (".html", ".htm"), png: (".png", ".svg", ".pdf"), json: (".json",)}
-    for path, allowed in endings.items():
-        if path is None or path == Path("-"):
-            continue
-        if path.suffix.lower() not in allowed:
-            raise InputError(f'"{path}" must end in {" or ".join(allowed)}')
-        if not path.parent.is_dir():
-            raise InputError(f'cannot write "{path}": there is no folder "{path.parent}"')
+    from relprop.explanation import PICTURES, check_path
+
+    for path, endings in [(html, (".html",)), (png, PICTURES), (json, (".json",))]:
+        if path is not None and not (path is json and path == STDOUT):
+            check_path(path, endings)
 
 
 @app.command()
 def methods() -> None:
-    """List the methods with their families, options and sources."""
+    """List the methods, their options and sources."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -171,34 +181,34 @@ def check(
     target: Annotated[str | None, typer.Option(help="Class name or index. Default: predicted.")] = None,
     rules: Annotated[str, typer.Option(help="The rule set to check.")] = "lrp_conservative",
 ) -> None:
-    """Check a model: operations met, outputs unchanged, ledger, and whether the books close."""
+    """Check how exactly a model is explained. Operations met, outputs unchanged, ledger, and do the books close?"""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    from relprop.check import check as run_check
-    from relprop.domains import text as texts
-    from relprop.explain import Explainer
+    from relprop.checking import check as run_check
+    from relprop.explainer import Explainer
 
     explainer = Explainer(model)
-    limit = texts.limit_of(explainer.model, explainer.tokenizer)
-    inputs = texts.pad(explainer.tokenizer, [texts.encode(explainer.tokenizer, text, limit)], 0, explainer.model.device)
-    report = run_check(explainer.model, inputs, explainer.targets(_target(target), 1), rules)
-    table = Table("operation", "calls", "treatment", "unexplained", header_style="bold")
+    target_of_one = explainer.targets(_target(target, explainer.labels), 1)
+    report = run_check(explainer.model, explainer.inputs([text]), target_of_one, rules)
+    calls, unexplained = Column("calls", justify="right"), Column("unexplained", justify="right")
+    table = Table("operation", calls, "treatment", unexplained, header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for use in report.ops:
-        table.add_row(use.name, str(use.calls), use.treatment, f"{use.unexplained:+.2e}")
-    console = Console()
-    console.print(table)
-    console.print(str(report.ledger), markup=False, highlight=False)
-    console.print(
-        f"\noutputs: {'unchanged' if report.unchanged else 'CHANGED'} (largest relative change {report.change:.1e})"
+        table.add_row(use.name, str(use.calls), use.treatment, f"{use.unexplained:+.1e}" if use.unexplained else "0")
+    Console().print(table)
+    typer.echo(f"{report.ledger}\n")
+    typer.echo(
+        f"outputs: {'unchanged' if report.unchanged else 'CHANGED'} (largest relative change {report.change:.1e})"
     )
-    console.print(f"verdict: {report.verdict}", markup=False, highlight=False)
+    typer.echo(f"verdict: {report.verdict}")
     if not (report.unchanged and report.closes):
         raise typer.Exit(1)
 
 
 def main() -> NoReturn:
     """The entry point: what a user did wrong is one sentence and exit code 1, not a traceback."""
+    warnings.showwarning = lambda message, *_, **__: typer.echo(f"relprop: {message}", err=True)
     try:
         app()
     except RelpropError as error:

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -44,21 +45,25 @@ class Explanation:
         """The same explanation with sub-words merged: a word's score is the sum of its pieces'."""
         if any(unit.word is None and not unit.special for unit in self.units):
             raise InputError("words cannot be made: the tokenizer gives no places in the text (use a fast tokenizer)")
-        merged: list[tuple[Unit, float]] = []
-        for unit, score in zip(self.units, self.scores, strict=True):
-            last = merged[-1][0] if merged else None
-            if (
-                last
-                and not unit.special
-                and (last.word, last.segment, last.special) == (unit.word, unit.segment, False)
-            ):
-                start, end = last.start, max(last.end or 0, unit.end or 0)
-                whole = self.text[unit.segment][start:end]
-                merged[-1] = (replace(last, text=whole, end=end), merged[-1][1] + score)
-            else:
-                merged.append((unit, score))
-        units, scores = zip(*merged, strict=True)
-        return replace(self, units=units, scores=scores, merged=True)
+        groups = groupby(
+            range(len(self.units)),
+            key=lambda i: i if self.units[i].special else (self.units[i].segment, self.units[i].word),
+        )
+        places = [list(group) for _, group in groups]
+        return replace(
+            self,
+            units=tuple(self._whole([self.units[i] for i in group]) for group in places),
+            scores=tuple(sum(self.scores[i] for i in group) for group in places),
+            merged=True,
+        )
+
+    def _whole(self, pieces: list[Unit]) -> Unit:
+        """The word that pieces make, without a blank that only leads it."""
+        seen = [piece for piece in pieces if piece.text != " "] or pieces
+        first, last = seen[0], seen[-1]
+        if first.special:
+            return first
+        return replace(first, text=self.text[first.segment][first.start : last.end], end=last.end)
 
     def without_special(self) -> Explanation:
         """The same explanation without the scores of special tokens."""
@@ -89,7 +94,66 @@ class Explanation:
 
         return html([self.heatmap()], full_page=False)
 
-    def save(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write .html, .json, .png, .svg or .pdf, by the ending of the name."""
+        save([self], path)
+
+    def to_json(self) -> str:
+        """One line of JSON, with its schema version; `from_json` loads it back."""
+        try:
+            return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            raise InputError("the explanation holds a number that is not finite, which JSON cannot tell") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> Explanation:
+        """Load what `to_json` wrote; the result equals the original."""
+        try:
+            data = json.loads(text, parse_constant=_not_finite)
+        except ValueError as error:
+            raise InputError(f"this is no explanation saved by relprop: it is not JSON ({error})") from None
+        if not isinstance(data, dict) or "schema_version" not in data:
+            raise InputError("this is no explanation saved by relprop: it has no schema_version")
+        version = data.pop("schema_version")
+        if version != SCHEMA_VERSION:
+            raise InputError(f"the explanation has schema version {version}; this relprop reads {SCHEMA_VERSION}")
+        try:
+            return cls(**_revive(data))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"the saved explanation is damaged ({type(error).__name__}: {error})") from None
+
+
+def _not_finite(name: str) -> float:
+    raise ValueError(f"{name} is not a finite number")
+
+
+def _revive(data: dict[str, Any]) -> dict[str, Any]:
+    ledger = data.get("ledger")
+    if ledger is not None:
+        ledger = Ledger(**{**ledger, "entries": tuple(Entry(**entry) for entry in ledger["entries"])})
+    units, scores = tuple(Unit(**unit) for unit in data["units"]), tuple(data["scores"])
+    if len(units) != len(scores):
+        raise ValueError(f"{len(units)} units, {len(scores)} scores")
+    return {**data, "text": tuple(data["text"]), "units": units, "scores": scores, "ledger": ledger}
+
+
+def show(explanations: Sequence[Explanation]) -> None:
+    """Print explanations to the terminal, stacked for comparison."""
+    from rich.console import Console
+
+    from relprop.render.terminal import terminal
+
+    Console().print(terminal([one.heatmap() for one in explanations]))
+
+
+def to_html(explanations: Sequence[Explanation]) -> str:
+    """One self-contained page for several explanations, stacked for comparison."""
+    from relprop.render.html import html
+
+    return html([one.heatmap() for one in explanations])
+
+
+def save(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> None:
     """Write explanations to one file, by the ending of its name. A file is replaced whole or not at all."""
     target = Path(path)
     check_path(target)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import nn
 
 from relprop.errors import ModelError
 
 EMBEDDED = {"sentiment": Path(__file__).parent / "models" / "sentiment"}
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
-def load(name: str | Path) -> tuple[nn.Module, Any]:
-    """Model in eval mode and tokenizer, from an embedded name, a folder, or a hub id."""
-    where = EMBEDDED.get(str(name), name)
-    if Path(where).is_dir():
-        _check_folder(Path(where))
-    elif isinstance(name, Path) or str(name).startswith((".", "/", "~")):
+def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
+    """Model in eval mode and tokenizer (its own, unless given), from an embedded name, a folder, or a hub id."""
+    where = EMBEDDED.get(str(name)) or Path(name).expanduser()
+    if where.is_dir():
+        _check_folder(where)
+    elif where.exists():
+        raise ModelError(f'"{name}" is a file; name the folder that holds the model')
+    elif isinstance(name, Path) or not _HUB_ID.fullmatch(name):
         raise ModelError(f'there is no folder "{name}"')
-    return _load_model(where), _load_tokenizer(where)
+    source = str(where) if where.is_dir() else str(name)
+    return _load_model(source), _load_tokenizer(source) if tokenizer is None else tokenizer
 
 
 def _check_folder(folder: Path) -> None:
@@ -38,55 +45,82 @@ def _check_folder(folder: Path) -> None:
         raise ModelError(f'"{folder}" holds no weights: there is no .safetensors file')
 
 
-def _load_model(where: str | Path) -> nn.Module:
+def _load_model(where: str) -> nn.Module:
     import transformers
 
-    transformers.logging.disable_progress_bar()
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()  # what it would warn of is checked below
-    try:
+    with _quiet(), _as_model_errors(f'"{where}" cannot be loaded', where):
         config = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
-        names = getattr(config, "architectures", None) or []
-        cls = getattr(transformers, names[0], None) if names else None
-        if cls is None:
-            raise ModelError(
-                f'the config of "{where}" names no architecture that transformers {transformers.__version__} has'
-            )
-        model, info = cls.from_pretrained(where, config=config, use_safetensors=True, output_loading_info=True)
-    except ModelError:
-        raise
-    except Exception as error:  # safetensors, JSON, OS and hub errors have no common base
-        raise ModelError(f'"{where}" cannot be loaded: {_first_line(error)}') from error
-    finally:
-        transformers.logging.set_verbosity(verbosity)
-    missing = sorted(info["missing_keys"]) + sorted(str(key) for key, *_ in info.get("mismatched_keys", ()))
+        name, cls = _architecture(where, config)
+        model, info = cls.from_pretrained(
+            where, config=config, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    missing = sorted(info["missing_keys"]) + sorted(str(key) for key, *_ in info["mismatched_keys"])
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ModelError(
-            f'"{where}" has no fitting weights for "{missing[0]}"{more} of {names[0]}: transformers would make them '
+            f'"{where}" has no fitting weights for "{missing[0]}"{more} of {name}: transformers would make them '
             "random, and so would be the explanation; fine-tune the model or load one with its head"
         )
     model.eval()
     return model  # type: ignore[no-any-return]
 
 
-def _load_tokenizer(where: str | Path) -> Any:
+def _architecture(where: str, config: Any) -> tuple[str, Any]:
     import transformers
 
-    try:
+    names = getattr(config, "architectures", None) or []
+    if not names:
+        raise ModelError(f'the config of "{where}" does not say which architecture the model is ("architectures")')
+    cls = getattr(transformers, names[0], None)
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        raise ModelError(f'"{where}" is a {names[0]}, which transformers {transformers.__version__} does not have')
+    return names[0], cls
+
+
+def _load_tokenizer(where: str) -> Any:
+    import transformers
+
+    if Path(where).is_dir() and not _has_tokenizer(Path(where)):
+        raise ModelError(f'"{where}" holds no tokenizer: there is no tokenizer.json, vocab.txt or the like')
+    with _quiet(), _as_model_errors(f'the tokenizer of "{where}" cannot be loaded', where):
         return transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-    except Exception as error:
-        files = "no tokenizer files" if Path(where).is_dir() and not _has_tokenizer(Path(where)) else _first_line(error)
-        raise ModelError(f'the tokenizer of "{where}" cannot be loaded: {files}') from error
 
 
 def _has_tokenizer(folder: Path) -> bool:
-    names = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model")
+    names = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
     return any(found for name in names for found in folder.glob(name))
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No bars and no warnings while transformers loads: what it would warn of is checked after."""
+    from transformers import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity(logging.CRITICAL)
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _as_model_errors(what: str, where: str) -> Iterator[None]:
+    """Safetensors, JSON, OS and hub errors have no common base: the first line of any becomes the reason."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        here = "" if Path(where).is_dir() else f'there is no folder "{where}", and from the hub: '
+        raise ModelError(f"{what}: {here}{_first_line(error)}") from error
+
+
 def _first_line(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return "its config.json is not valid JSON"
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, SafetensorError):
+        return f"its weights are damaged or cut short ({error})"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

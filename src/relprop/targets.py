@@ -136,7 +136,7 @@ def class_index(target: Any, count: int, labels: Labels | None) -> int:
         return int(target)
     names = {index: name for index, name in (labels or {}).items() if index < count}
     exact = [index for index, name in names.items() if name == target]
-    found = exact or [index for index, name in names.items() if name.casefold() == target.casefold()]
+    found = exact or [index for index, name in names.items() if name.casefold() == target.strip().casefold()]
     if len(found) > 1:
         raise TargetError(f'target "{target}" names {len(found)} classes; give one of the indices {found}')
     if found:

@@ -92,7 +92,7 @@ class Ledger:
             ("inputs (sum of the scores)", self.inputs),
             ("biases", self.biases),
             ("positions and other constants", self.constants),
-            ("unexplained" if self.itemised else "not itemised (ask with ledger=True)", self.unexplained),
+            ("unexplained" if self.itemised else "not itemised", self.unexplained),
             ("= value", self.value),
         ]
         if self.itemised:

@@ -84,6 +84,8 @@ def encode(tokenizer: Any, text: Text, limit: int | None) -> Encoded:
     cut = limit is not None and count > limit
     kept = tokenizer(*parts, **options, truncation=True, max_length=limit) if cut else whole
     units = tuple(_units(tokenizer, parts, kept))
+    if limit is not None and len(units) > limit:  # the special tokens alone are more: nothing was cut
+        units = ()
     if all(unit.special for unit in units):
         none = f"a limit of {limit} tokens leaves no room for" if cut else "the tokenizer finds no token in"
         raise InputError(f"{none} the text {parts[0]!r:.60}")
@@ -109,8 +111,9 @@ def _units(tokenizer: Any, parts: tuple[str, ...], encoding: Any) -> list[Unit]:
             units.append(Unit(tokenizer.convert_tokens_to_string([token]).strip() or token, segment=segment))
         else:
             start, end = _trimmed(parts[segment], *place)
-            word = bisect_right(ends[segment], start)
-            units.append(Unit(parts[segment][start:end], start, end, segment=segment, word=word))
+            piece = parts[segment][start:end]
+            word = bisect_right(ends[segment], end if piece == " " else start)  # a lone blank leads the next word
+            units.append(Unit(piece, start, end, segment=segment, word=word))
     return units
 
 

@@ -18,7 +18,7 @@ from relprop.engine.checkpoint import Checkpoint
 from relprop.engine.ledger import Books
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import PLACES, At, Edit, MisfitError, Source, Sources
-from relprop.errors import InputError, ModelError, unknown_name
+from relprop.errors import InputError, ModelError, RelpropError, unknown_name
 from relprop.rules.rulesets import RuleSet
 from relprop.targets import Chosen, Labels, choose
 
@@ -52,7 +52,7 @@ def propagate(
     target: Any,
     rules: RuleSet,
     *,
-    at: At | None = None,
+    at: At | tuple[At, ...] | None = None,
     edit: Edit | None = None,
     capture: bool = False,
     checkpoint: bool = False,
@@ -60,23 +60,23 @@ def propagate(
 ) -> Flow:
     """Run `model(**inputs)` under `rules` and let the target flow back to where the scores are read.
 
-    `at`: the first block's input ("block"), the word embeddings, or the model's float "input"; None takes the first of
-    these that the model has.
+    `at`: the first block's input ("block"), the word embeddings, or the model's float "input"; several are tried in
+    order, and None tries all three.
     """
-    if at is not None and at not in PLACES:
-        raise unknown_name("place", at, PLACES)
-    for place in PLACES if at is None else (at,):
-        sources = Sources(model, inputs, place, edit)
-        pass_ = _Pass(model, inputs, rules, sources, capture, checkpoint, ledger)
+    places = PLACES if at is None else at if isinstance(at, tuple) else (at,)
+    for place in places:
+        if place not in PLACES:
+            raise unknown_name("place", place, PLACES)
+        pass_ = _Pass(model, inputs, rules, Sources(model, inputs, place, edit), capture, checkpoint, ledger)
         try:
             flow = pass_.run(target)
         except MisfitError as misfit:
-            if at is not None:
+            if len(places) == 1:
                 raise InputError(f'scores cannot be read at="{at}": {misfit}; try at="word_embeddings"') from None
             continue
         if flow is not None:
             return flow
-    raise ModelError(f"no place to read scores from was found ({', '.join(PLACES) if at is None else at})")
+    raise ModelError(f"no place to read scores from was found (looked at: {', '.join(places)})")
 
 
 class _Pass:
@@ -107,7 +107,8 @@ class _Pass:
             if not self.sources.placed:
                 return None
             chosen = choose(target, outputs, self.inputs, labels_of(self.model))
-            _check(self.model, chosen)
+            _check_finite(self.model, chosen)
+            _check_live(chosen)
             if self.books is not None:
                 self.books.look_for_opaque(chosen.value)
             leaves = [source.leaf for source in self.sources.placed]
@@ -137,7 +138,9 @@ def _detached(chosen: Chosen) -> Chosen:
 def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Chosen:
     """The target read off a plain forward pass."""
     with torch.no_grad(), evaluating(model):
-        return _detached(choose(target, call(model, inputs), inputs, labels_of(model)))
+        chosen = choose(target, call(model, inputs), inputs, labels_of(model))
+    _check_finite(model, chosen)
+    return _detached(chosen)
 
 
 def call(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
@@ -145,7 +148,13 @@ def call(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
     extra = {}
     if "use_cache" in inspect.signature(model.forward).parameters and "use_cache" not in inputs:
         extra["use_cache"] = False
-    return model(**inputs, **extra)
+    try:
+        return model(**inputs, **extra)
+    except (RelpropError, MisfitError):
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise ModelError(f"the model's own forward pass failed: {type(error).__name__}: {reason}") from error
 
 
 def labels_of(model: nn.Module) -> Labels | None:
@@ -157,12 +166,15 @@ def _batch(inputs: Mapping[str, Any]) -> int:
     return next((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), 1)
 
 
-def _check(model: nn.Module, chosen: Chosen) -> None:
+def _check_finite(model: nn.Module, chosen: Chosen) -> None:
     numbers = chosen.value if chosen.rows is None else chosen.rows
     if not torch.isfinite(numbers).all():
         broken = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
         cause = f'its parameter "{broken[0]}" is not finite' if broken else "its weights are finite: check the input"
         raise ModelError(f"the model's output is not a finite number; {cause}")
+
+
+def _check_live(chosen: Chosen) -> None:
     if not chosen.value.requires_grad:
         raise ModelError(
             "no relevance can flow from the target to the input: under these rules the output is a constant "

@@ -24,7 +24,7 @@ class MisfitError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """A live leaf and the token ids that it came from, if any."""
+    """A live leaf, batch first, and the token ids that it came from, if any."""
 
     leaf: Tensor
     ids: Tensor | None
@@ -49,11 +49,22 @@ class Sources(Observer):
 
     def make_live(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """A copy of x that relevance flows back to. (A clone of the leaf: a model may write to it in place.)"""
+        swapped = self._sequence_first()
+        ids = self._last_ids
+        if swapped and ids is not None:
+            x, ids = x.transpose(0, 1), ids.t()
         if self._edit is not None:
             x = self._edit(x, lookup)
         leaf = x.detach().requires_grad_()
-        self.placed.append(Source(leaf, self._last_ids))
-        return leaf.clone()
+        self.placed.append(Source(leaf, ids))
+        return leaf.clone().transpose(0, 1) if swapped else leaf.clone()
+
+    def _sequence_first(self) -> bool:
+        """Some models (XLNet) put the sequence before the batch; sources are batch first all the same."""
+        own, known = self._last_ids, self._ids
+        if own is None or known is None or own.shape != known.t().shape:
+            return False
+        return torch.equal(own, known.t()) and not torch.equal(own, known)
 
     def float_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs with every floating-point tensor made live."""

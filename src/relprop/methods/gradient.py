@@ -109,8 +109,7 @@ class _Way:
     def edit(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None) -> Tensor:
         start = torch.zeros_like(x)
         if lookup is not None and self._ids is not None:
-            ids = self._ids.t() if x.shape[:2] == self._ids.t().shape != self._ids.shape else self._ids
-            start = lookup(ids)
+            start = lookup(self._ids)
         self.differences.append(wide(x - start))
         alphas = self._alphas.to(x.device, x.dtype).view(-1, *(1,) * (x.dim() - 1))
         return start + alphas * (x - start)
@@ -168,9 +167,9 @@ def smoothgrad(
     chosen = predict(model, inputs, target)
     batch = batch_size(inputs)
     scores: Tensor | None = None
-    for owner, _ in _rows(batch, samples, max(1, internal_batch_size // samples) * samples):
+    for owner, sample in _rows(batch, samples, internal_batch_size):
         part_inputs = _select(inputs, owner, batch)
-        shaker = _Noise(inputs, owner, noise, seed)
+        shaker = _Noise(inputs, owner, sample, noise, seed)
         flow = propagate(
             model,
             part_inputs,
@@ -187,23 +186,22 @@ def smoothgrad(
 
 
 class _Noise:
-    """Noise on the real units of each example, drawn from its own content: neither order nor padding changes it."""
+    """Noise on the real units, drawn from each example's own content: neither order, batch nor padding changes it."""
 
-    def __init__(self, inputs: Inputs, owner: Tensor, level: float, seed: int) -> None:
-        self._inputs, self._owner, self._level, self._seed = inputs, owner, level, seed
+    def __init__(self, inputs: Inputs, owner: Tensor, sample: Tensor, level: float, seed: int) -> None:
+        self._alone = [example(inputs, i) for i in owner.tolist()]
+        self._seeds = [f"{seed}/{number}" for number in sample.tolist()]
+        self._level = level
 
     def edit(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None) -> Tensor:
-        noisy = x.clone()
-        for i in self._owner.unique().tolist():
-            alone = example(self._inputs, i)
-            rows = self._owner == i
-            real = real_units(alone).to(x.device)
-            units = real if x.dim() == 3 and x.shape[1] == len(real) else slice(None)
-            values = x[rows][:, units]
-            generator = content_generator(alone, self._seed)
-            drawn = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(x)
-            spread = values[0].max() - values[0].min()
-            changed = noisy[rows]
-            changed[:, units] = values + self._level * spread * drawn
-            noisy[rows] = changed
+        rows = zip(x, self._alone, self._seeds, strict=True)
+        return torch.stack([self._shaken(row, alone, seed) for row, alone, seed in rows])
+
+    def _shaken(self, row: Tensor, alone: Inputs, seed: str) -> Tensor:
+        real = real_units(alone).to(row.device)
+        units = real if row.dim() == 2 and len(row) == len(real) else slice(None)
+        values = row[units]
+        drawn = torch.randn(values.shape, generator=content_generator(alone, seed), dtype=torch.float64).to(row)
+        noisy = row.clone()
+        noisy[units] = values + self._level * (values.max() - values.min()) * drawn
         return noisy

@@ -81,12 +81,10 @@ def _features_last(values: Tensor) -> Tensor:
 
 
 def _in_order(rows: Tensor, source: Source, ids: Tensor) -> Tensor:
-    """The rows in the order of `ids`: as they are, batch and sequence swapped, cut to length, or one place late."""
+    """The rows in the order of `ids`: as they are, cut to length, or one place late."""
     own = source.ids if source.ids is not None else ids
     if own.shape[0] == ids.shape[0] and own.shape[1] >= ids.shape[1] and torch.equal(own[:, : ids.shape[1]], ids):
         return rows[:, : ids.shape[1]]
-    if torch.equal(own.t(), ids):
-        return rows.t()
     if own.shape == ids.shape and torch.equal(own[:, 1:], ids[:, :-1]):  # a decoder reads the text shifted by one
         return torch.cat([rows[:, 1:], torch.zeros_like(rows[:, :1])], 1)
     return torch.zeros_like(ids, dtype=rows.dtype)  # another text: in the ledger, not in the scores
@@ -123,7 +121,7 @@ def real_units(inputs: Inputs) -> Tensor:
     return torch.ones(_content(inputs).shape[:1], dtype=torch.bool)
 
 
-def content_generator(inputs: Inputs, seed: int) -> torch.Generator:
+def content_generator(inputs: Inputs, seed: int | str) -> torch.Generator:
     """Randomness that depends on a single example's real content and on the seed alone."""
     content = _content(inputs)
     content = content[real_units(inputs)] if len(content) == len(real_units(inputs)) else content

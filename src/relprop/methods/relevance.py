@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -10,68 +11,40 @@ from relprop.engine.sources import At
 from relprop.methods.reading import Inputs, input_relevance
 from relprop.registry import METHODS
 from relprop.rules import rulesets
+from relprop.rules.rulesets import RuleSet
 from relprop.types import Attribution
 
 _ALI = "Ali et al. 2022, XAI for Transformers"
 
 
-@METHODS.register(family="relevance", signed=True, gradients=True, citation=_ALI)
-def lrp_ah(
-    model: nn.Module, inputs: Inputs, target: Any, *,
-    at: At | None = None, checkpoint: bool = False, ledger: bool = False,
-) -> Attribution:  # fmt: skip
-    """Attention weights constant in every head (AH-rule)."""
-    return input_relevance(
-        model, inputs, target, rulesets.lrp_ah, "lrp_ah", at=at, checkpoint=checkpoint, ledger=ledger
-    )
+def _method(rules: RuleSet, summary: str, citation: str) -> Callable[..., Attribution]:
+    """The method of a rule set, under the rule set's name."""
+
+    def method(
+        model: nn.Module,
+        inputs: Inputs,
+        target: Any,
+        *,
+        at: At | None = None,
+        checkpoint: bool = False,
+        ledger: bool = False,
+    ) -> Attribution:
+        return input_relevance(model, inputs, target, rules, rules.name, at=at, checkpoint=checkpoint, ledger=ledger)
+
+    method.__name__, method.__doc__ = rules.name, summary
+    return METHODS.register(family="relevance", signed=True, gradients=True, citation=citation)(method)
 
 
-@METHODS.register(family="relevance", signed=True, gradients=True, citation=_ALI)
-def lrp_ln(
-    model: nn.Module, inputs: Inputs, target: Any, *,
-    at: At | None = None, checkpoint: bool = False, ledger: bool = False,
-) -> Attribution:  # fmt: skip
-    """1/sqrt(eps + Var) constant in every normalisation layer (LN-rule)."""
-    return input_relevance(
-        model, inputs, target, rulesets.lrp_ln, "lrp_ln", at=at, checkpoint=checkpoint, ledger=ledger
-    )
-
-
-@METHODS.register(family="relevance", signed=True, gradients=True, citation=_ALI)
-def lrp_ah_ln(
-    model: nn.Module, inputs: Inputs, target: Any, *,
-    at: At | None = None, checkpoint: bool = False, ledger: bool = False,
-) -> Attribution:  # fmt: skip
-    """Attention weights and normalisation constant (AH- and LN-rule): the default."""
-    return input_relevance(
-        model, inputs, target, rulesets.lrp_ah_ln, "lrp_ah_ln", at=at, checkpoint=checkpoint, ledger=ledger
-    )
-
-
-@METHODS.register(family="relevance", signed=True, gradients=True, citation="relprop, after Achtibat et al. 2024")
-def lrp_conservative(
-    model: nn.Module, inputs: Inputs, target: Any, *,
-    at: At | None = None, checkpoint: bool = False, ledger: bool = False,
-) -> Attribution:  # fmt: skip
-    """Every gate constant, activations as x * constant, products in equal shares: the ledger closes exactly."""
-    return input_relevance(
-        model,
-        inputs,
-        target,
-        rulesets.lrp_conservative,
-        "lrp_conservative",
-        at=at,
-        checkpoint=checkpoint,
-        ledger=ledger,
-    )
-
-
-@METHODS.register(family="relevance", signed=True, gradients=True, citation="Achtibat et al. 2024, AttnLRP")
-def attn_lrp(
-    model: nn.Module, inputs: Inputs, target: Any, *,
-    at: At | None = None, checkpoint: bool = False, ledger: bool = False,
-) -> Attribution:  # fmt: skip
-    """Softmax linearised, products in halves, norms and activations passing relevance on (AttnLRP)."""
-    return input_relevance(
-        model, inputs, target, rulesets.attn_lrp, "attn_lrp", at=at, checkpoint=checkpoint, ledger=ledger
-    )
+lrp_ah = _method(rulesets.lrp_ah, "Attention weights constant in every head (AH-rule).", _ALI)
+lrp_ln = _method(rulesets.lrp_ln, "1/sqrt(eps + Var) constant in every normalisation layer (LN-rule).", _ALI)
+lrp_ah_ln = _method(rulesets.lrp_ah_ln, "Attention weights and 1/std constant (AH- and LN-rule): the default.", _ALI)
+lrp_conservative = _method(
+    rulesets.lrp_conservative,
+    "Every gate constant, activations as x * constant, products in equal shares: the ledger closes exactly.",
+    "relprop, after Achtibat et al. 2024",
+)
+attn_lrp = _method(
+    rulesets.attn_lrp,
+    "Softmax linearised, products in equal shares, norms and activations passing relevance on.",
+    "Achtibat et al. 2024, AttnLRP",
+)

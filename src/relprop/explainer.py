@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from torch import Tensor, nn
 
-from relprop.attribute import DEFAULT_METHOD, attribute, check_model
+from relprop.attribution import DEFAULT_METHOD, attribute, check_model
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded, Text
 from relprop.engine.run import labels_of
@@ -69,7 +69,7 @@ class Explainer:
         """
         record = METHODS[method]
         single = not isinstance(text, list)
-        given: list[Any] = [text] if single else text  # type: ignore[list-item,assignment]
+        given: list[Any] = [text] if single else text  # type: ignore[assignment]
         if ledger or (ledger is None and single and "ledger" in record.options):
             options["ledger"] = True
         record.check(options)
@@ -79,9 +79,9 @@ class Explainer:
         done: dict[int, Explanation] = {}
         for batch in _progress(self._batches(rows, batch_size), progress):
             parts = [rows[i] for i in batch]
-            inputs = self._inputs(parts)
-            start = self._start(parts, inputs) if "baseline" in record.options else {}
-            found = attribute(self.model, inputs, [targets[i] for i in batch], method, **{**start, **options})
+            inputs = self._padded(parts)
+            settled = {**self._defaults(record.options, parts, inputs), **options}
+            found = attribute(self.model, inputs, [targets[i] for i in batch], method, **settled)
             for number, i in enumerate(batch):
                 one = self._explanation(given[i], rows[i], found, number)
                 done[i] = one.without_special() if special == "drop" else one
@@ -113,20 +113,27 @@ class Explainer:
         step = 1 if self._padding is None else size
         return [group[k : k + step] for group in groups for k in range(0, len(group), step)]
 
-    def _inputs(self, rows: list[Encoded]) -> dict[str, Tensor]:
+    def inputs(self, given: list[Any]) -> dict[str, Tensor]:
+        """Texts as a batch for the model, `relprop.attribute` or `relprop.check`."""
+        return self._padded(self._encode(given, None))
+
+    def _padded(self, rows: list[Encoded]) -> dict[str, Tensor]:
         """A padded batch of what the model takes: some tokenizers give token types to models without them."""
         taken = {"input_ids", "attention_mask", *inspect.signature(self.model.forward).parameters}
         batch = texts.pad(self.tokenizer, rows, self._padding, next(self.model.parameters()).device)
         return {name: values for name, values in batch.items() if name in taken}
 
-    def _start(self, rows: list[Encoded], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Integrated gradients starts from the same special tokens, with every other token masked out."""
-        own: int | None = self.tokenizer.mask_token_id
-        hidden = self._padding if own is None else own
-        if hidden is None:
-            return {}
-        ids = inputs["input_ids"]
-        return {"baseline": ids.masked_fill(texts.content(self.tokenizer, rows).to(ids.device), hidden)}
+    def _defaults(self, known: Mapping[str, Any], rows: list[Encoded], inputs: dict[str, Tensor]) -> dict[str, Any]:
+        """What options mean for texts: integrated gradients starts with all but the special tokens masked out."""
+        defaults: dict[str, Any] = {}
+        mask: int | None = self.tokenizer.mask_token_id
+        hidden = self._padding if mask is None else mask
+        if "baseline" in known and hidden is not None:
+            ids = inputs["input_ids"]
+            defaults["baseline"] = ids.masked_fill(texts.content(self.tokenizer, rows).to(ids.device), hidden)
+        if "internal_batch_size" in known and self._padding is None:
+            defaults["internal_batch_size"] = 1
+        return defaults
 
     def targets(self, target: Any, count: int) -> list[Any]:
         """One target a text; a language model's tokens as ids."""
@@ -220,7 +227,7 @@ def _progress(batches: list[list[int]], wanted: bool | None) -> Iterator[list[in
     if not shown:
         yield from batches
         return
-    yield from track(batches, description="explaining", console=console, transient=True)
+    yield from track(batches, description="explaining", console=console, transient=console.is_terminal)
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from relprop.attribute import check_model
+from relprop.attribution import check_model
 from relprop.engine.run import Flow, predict, propagate
 from relprop.methods.reading import Inputs, batch_size, close, example, unit_scores
 from relprop.rules.rulesets import Expand, RuleSet, ruleset
@@ -68,7 +68,8 @@ def check(model: nn.Module, inputs: Inputs, target: Any = None, rules: str | Rul
     if batch_size(inputs) > 1:
         inputs = example(inputs, 0)
     plain = predict(model, inputs, target)
-    flow = _deepest(model, inputs, plain.exact[0], used)
+    # From the word embeddings where there are any, so that positions are booked apart.
+    flow = propagate(model, inputs, plain.exact[0], used, at=("word_embeddings", "block", "input"), ledger=True)
     relevance = flow.relevance()
     ledger = close(flow, relevance, unit_scores(flow, relevance, inputs))
     scale = plain.value.abs().max() if plain.rows is None else plain.rows.abs().max()
@@ -77,19 +78,13 @@ def check(model: nn.Module, inputs: Inputs, target: Any = None, rules: str | Rul
     return Report(used.name, change, _ops(flow, used), ledger, _COARSE.get(dtype, TOLERANCE))
 
 
-def _deepest(model: nn.Module, inputs: Inputs, target: Any, rules: RuleSet) -> Flow:
-    """From the word embeddings, so that positions are booked apart; else wherever scores can be read."""
-    at: Any = "word_embeddings" if "input_ids" in inputs else None
-    return propagate(model, inputs, target, rules, at=at, ledger=True)
-
-
 def _ops(flow: Flow, rules: RuleSet) -> tuple[OpUse, ...]:
     assert flow.books is not None
     uses = [
         OpUse(name, calls, _treatment(name, rules), unexplained)
         for name, (calls, unexplained) in flow.books.uses().items()
     ]
-    return tuple(sorted(uses, key=lambda use: (-abs(use.unexplained) > 1e-9, -use.calls)))
+    return tuple(sorted(uses, key=lambda use: (-round(abs(use.unexplained), 4), -use.calls)))
 
 
 def _treatment(name: str, rules: RuleSet) -> str:

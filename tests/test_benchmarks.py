@@ -1,0 +1,40 @@
+"""The cost benchmark measures what it says, on a small real slice; the bounds themselves are in the slow test."""
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+import cost
+
+SMALL = cost.Work("small", 24)
+
+
+def small(_: cost.Work) -> BertForSequenceClassification:
+    config = BertConfig(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, vocab_size=1000
+    )
+    return BertForSequenceClassification(config).eval()
+
+
+def test_ratios_compare_like_with_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plain pass against itself is 1; a method that does the work three times is near 3."""
+    monkeypatch.setattr(cost, "build", small)
+    real = cost.runner
+
+    def tripled(method: str, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> cost.Callable[[], None]:
+        run = real("plain", model, inputs)
+        return (lambda: cost.void((run(), run(), run()))) if method == "triple" else run
+
+    monkeypatch.setattr(cost, "runner", tripled)
+    ratios = cost.time_ratios(SMALL, ("again", "triple"), rounds=15)
+    assert 0.7 < ratios["again"] < 1.4
+    assert 2.0 < ratios["triple"] < 4.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", cost.WORKS, ids=lambda work: f"{work.name}-{work.tokens}")
+def test_lrp_ah_ln_costs_no_more_than_a_gradient(work: cost.Work) -> None:
+    """At most 1.05 of a plain forward and backward pass, 0.95 at 512 tokens; and no more memory."""
+    ratio = cost.time_ratios(work, ("lrp_ah_ln",), rounds=15)["lrp_ah_ln"]
+    assert ratio <= (0.95 if work.tokens == 512 else 1.05)
+    assert cost.memory_ratio(work, "lrp_ah_ln") <= 1.0

@@ -1,0 +1,29 @@
+"""The pages say the truth: their Python blocks run, their links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from relprop.registry import METHODS
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.name)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page, in order, in one namespace and an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(METHODS, "_records", dict(METHODS._records))  # a page may register a method
+    namespace: dict[str, object] = {"__name__": "page"}
+    for block in BLOCK.findall(page.read_text()):
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if not link.startswith("http"):
+            assert (page.parent / link).exists(), link
