@@ -14,7 +14,7 @@ from relprop.engine.run import call, propagate
 from relprop.engine.sources import Sources
 from relprop.engine.structure import stacks
 from relprop.errors import InputError, ModelError, UnknownNameError, UnruledOpError
-from relprop.rules.rulesets import RULESETS, ruleset
+from relprop.rulebook.rulesets import RULESETS, ruleset
 from tiny_models import logits_of
 
 OTHERS = (
@@ -261,7 +261,7 @@ def test_checkpointing_leaves_no_hooks_after_an_error() -> None:
     """An error inside a block closes its segment: tensors saved later are kept as they are."""
     model, inputs = tiny("BertForSequenceClassification")
     handle = model.bert.encoder.layer[1].output.register_forward_pre_hook(lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ModelError, match="ZeroDivisionError"):
         propagate(model, inputs, 1, ruleset("lrp_ah_ln"), checkpoint=True)
     handle.remove()
     x = torch.ones(3, requires_grad=True)

@@ -11,7 +11,7 @@ from transformers import BertForSequenceClassification
 
 from relprop.attribution import attribute
 from relprop.engine.run import Flow, propagate
-from relprop.rules.rulesets import ruleset
+from relprop.rulebook.rulesets import ruleset
 
 GOLDEN = Path(__file__).parent / "golden"
 METHODS = {

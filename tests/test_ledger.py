@@ -11,7 +11,7 @@ from models import tiny
 from relprop.attribution import attribute
 from relprop.engine.propagation import Propagation
 from relprop.registry import METHODS
-from relprop.rules.rulesets import ruleset
+from relprop.rulebook.rulesets import ruleset
 from relprop.types import Entry, Ledger
 
 # Gap allowed: rounding in float64, or in float32 where the model itself computes its norms or gates in float32.

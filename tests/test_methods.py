@@ -501,6 +501,10 @@ def test_targets_of_a_language_model() -> None:
     found = attribute(model, inputs, None)
     assert close(found.value, rows.max(1).values)
     assert found.target == tuple(map(str, rows.argmax(1).tolist()))
+    left = {**inputs, "attention_mask": inputs["attention_mask"].flip(1)}
+    with torch.no_grad():
+        expected = model(**left).logits[:, -1, 17]
+    assert close(attribute(model, left, 17).value, expected)
     with pytest.raises(TargetError, match="is a name, but this output has no class names"):
         attribute(model, inputs, "LABEL_0")
 

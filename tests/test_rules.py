@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from relprop import ops
 from relprop.engine.propagation import Observer, Propagation
-from relprop.rules import attention, elementwise
-from relprop.rules.rulesets import RULESETS, RuleSet, ruleset
+from relprop.rulebook import attention, elementwise
+from relprop.rulebook.rulesets import RULESETS, RuleSet, ruleset
 
 INF = math.inf
 GRADIENT_CARRYING = [name for name, rules in RULESETS.items() if rules.carries == "gradient"]
@@ -802,6 +802,27 @@ def test_in_place_meets_the_same_rules(rules: str, name: str, observe: bool) -> 
     x, y = rand(3, 4), rand(3, 4, seed=1)
     out, grads = back(rules, written, x, y, observe=observe)
     expected, wanted = back(rules, plain, x, y)
+    assert close(out, expected)
+    assert all(close(found, one) for found, one in zip(grads, wanted, strict=True))
+
+
+ZPLUS_IN_PLACE: dict[str, InPlace] = {
+    "over its own sum (a router's weights)": (
+        _written("x /= x.sum(-1, keepdim=True)", "return x"), lambda x, y: x / x.sum(-1, keepdim=True)),
+    "a layer's input": (
+        _written("z = F.linear(x, y.detach())", "x += 1", "return z"), lambda x, y: F.linear(x, y.detach())),
+    "a term of a sum": (_written("z = x + y", "x *= 2", "return z + x"), lambda x, y: (x + y) + x * 2),
+    "a factor": (_written("z = x @ y.mT", "x *= 2", "return z @ x"), lambda x, y: (x @ y.mT) @ (x * 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZPLUS_IN_PLACE)
+def test_zplus_over_writes(name: str) -> None:
+    """A tensor that a rule has kept for the backward pass may be written to: the rule has its old value."""
+    written, plain = ZPLUS_IN_PLACE[name]
+    x, y = rand(3, 4).abs() + 0.1, rand(3, 4, seed=1)
+    out, grads = back("zplus", written, x, y)
+    expected, wanted = back("zplus", plain, x, y)
     assert close(out, expected)
     assert all(close(found, one) for found, one in zip(grads, wanted, strict=True))
 

@@ -26,7 +26,7 @@ from relprop.checking import check
 from relprop.engine.run import predict, propagate
 from relprop.errors import UnruledOpError
 from relprop.methods.reading import Inputs, batch_size, example
-from relprop.rules.rulesets import RULESETS
+from relprop.rulebook.rulesets import RULESETS
 from tiny_models import CannotBuild, Case, build, cases
 
 TOLERANCE = 1e-4  # relative, of the ledger

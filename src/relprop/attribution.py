@@ -13,7 +13,7 @@ import relprop.methods  # noqa: F401  (fills the registry)
 from relprop.engine.propagation import Propagation
 from relprop.errors import InputError, ModelError
 from relprop.registry import METHODS
-from relprop.rules.rulesets import RuleSet, ruleset
+from relprop.rulebook.rulesets import RuleSet, ruleset
 from relprop.types import Attribution
 
 DEFAULT_METHOD = "lrp_ah_ln"

@@ -11,7 +11,7 @@ from torch import nn
 from relprop.attribution import check_model
 from relprop.engine.run import Flow, predict, propagate
 from relprop.methods.reading import Inputs, batch_size, close, example, unit_scores
-from relprop.rules.rulesets import Expand, RuleSet, ruleset
+from relprop.rulebook.rulesets import Expand, RuleSet, ruleset
 from relprop.types import Ledger
 
 TOLERANCE = 1e-4  # of the ledger, in float64

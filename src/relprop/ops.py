@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from relprop.errors import ModelError
+
 Function = Callable[..., Any]
 
 # Properties that return a tensor; every other property (shape, dtype, device, ...) is a question, not an operation.
@@ -32,6 +34,8 @@ INPLACE_ARGUMENT = {
     "relu": 1, "relu6": 1, "silu": 1, "mish": 1, "hardswish": 1, "hardsigmoid": 1, "selu": 1, "elu": 2, "celu": 2,
     "leaky_relu": 2, "threshold": 3, "hardtanh": 3, "dropout": 3, "dropout1d": 3, "dropout2d": 3, "alpha_dropout": 3,
 }  # fmt: skip
+
+SECOND_OPERAND = ("other", "mat2", "vec2", "exponent")
 
 # Operations in which an operand that does not depend on the input adds a constant to the result.
 AFFINE = {
@@ -93,6 +97,17 @@ def _out_of_place(func: Function, name: str) -> Function:
 
     plain = getattr(Tensor, name, None)
     return plain if name in {"add", "sub", "mul", "div", "pow"} and plain is not None else compute
+
+
+def positional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Operands given by name, put where they belong: `mul(x, other=y)` is `mul(x, y)`."""
+    if not args and "input" in kwargs:
+        args, kwargs = (kwargs["input"],), {name: value for name, value in kwargs.items() if name != "input"}
+    if len(args) == 1:
+        for name in SECOND_OPERAND:
+            if name in kwargs:
+                return (*args, kwargs[name]), {other: value for other, value in kwargs.items() if other != name}
+    return args, kwargs
 
 
 def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
@@ -175,6 +190,11 @@ def lerp(start: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
     return start + weight * (end - start)
 
 
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`torch.addcmul` spelled out."""
+    return input + tensor1 * tensor2 * value
+
+
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`torch.baddbmm` spelled out."""
     product = torch.matmul(batch1, batch2) * alpha
@@ -215,7 +235,9 @@ def multi_head_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """`F.multi_head_attention_forward` in eval mode, spelled out in calls that the rules can see (sequence first)."""
     if bias_k is not None or bias_v is not None or add_zero_attn or static_k is not None or static_v is not None:
-        raise NotImplementedError("multi_head_attention_forward with bias_k, add_zero_attn or static keys")
+        raise ModelError(
+            "the rules do not cover nn.MultiheadAttention with bias_k, bias_v, add_zero_attn or static keys"
+        )
     batched = query.dim() == 3
     if not batched:
         query, key, value = (tensor.unsqueeze(1) for tensor in (query, key, value))

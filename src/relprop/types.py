@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -88,28 +88,31 @@ class Ledger:
 
     def __str__(self) -> str:
         """The totals by kind, then every module that took more than a thousandth of what moved."""
-        rows: list[tuple[str, float | None]] = [
+        if not self.itemised:
+            return _table([*((entry.op, entry.value) for entry in self.entries), ("= value", self.value)])
+        totals: list[tuple[str, float | None]] = [
             ("inputs (sum of the scores)", self.inputs),
             ("biases", self.biases),
             ("positions and other constants", self.constants),
-            ("unexplained" if self.itemised else "not itemised", self.unexplained),
+            ("unexplained", self.unexplained),
             ("= value", self.value),
         ]
-        if self.itemised:
-            moved = max(abs(self.value), *(abs(self.total(kind)) for kind in KINDS))
-            lines = sorted(self._lines(), key=lambda line: -abs(line[1]))
-            shown = [line for line in lines if abs(line[1]) >= 1e-3 * moved][:20]
-            rows += [("", None), *shown]
-            if len(lines) > len(shown):
-                rest = sum(value for _, value in lines) - sum(value for _, value in shown)
-                rows.append((f"{len(lines) - len(shown)} smaller entries", rest))
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value:+12.6f}" if value is not None else "" for name, value in rows)
+        moved = max(abs(self.value), *(abs(self.total(kind)) for kind in KINDS))
+        lines = sorted(self._lines(), key=lambda line: -abs(line[1]))
+        shown = [line for line in lines if abs(line[1]) >= 1e-3 * moved][:20]
+        rest = sum(value for _, value in lines) - sum(value for _, value in shown)
+        smaller = [(f"{len(lines) - len(shown)} smaller entries", rest)] if len(lines) > len(shown) else []
+        return _table([*totals, ("", None), *shown, *smaller])
 
     def _lines(self) -> Iterable[tuple[str, float]]:
         for entry in self.entries:
             if entry.kind != "input":
                 yield f"{entry.kind:<11}  {entry.module or '(model)'}: {entry.op}", entry.value
+
+
+def _table(rows: Sequence[tuple[str, float | None]]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value:+12.6f}" if value is not None else "" for name, value in rows)
 
 
 @dataclass(frozen=True)

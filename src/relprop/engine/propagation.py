@@ -11,8 +11,8 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from relprop.errors import UnruledOpError
-from relprop.ops import Op, op_of, take_inplace
-from relprop.rules.rulesets import Expand, RuleSet
+from relprop.ops import Op, op_of, positional, take_inplace
+from relprop.rulebook.rulesets import Expand, RuleSet
 
 Run = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -71,10 +71,10 @@ class Propagation(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
         op = op_of(func)
         if op.query or not torch.is_grad_enabled():
-            return func(*args, **kwargs)
+            return func(*args, **(kwargs or {}))
+        args, kwargs = positional(args, kwargs) if kwargs else (args, {})
         for observer in self.observers:
             observer.before(self, op, args, kwargs)
         admitted, live = self._admit(args)
@@ -89,17 +89,24 @@ class Propagation(TorchFunctionMode):
         rule = self.rules.get(op.name)
         if isinstance(rule, Expand):
             with self:
-                return rule.function(*admitted, **kwargs)
+                result = rule.function(*admitted, **kwargs)
+            return self._write(admitted[0], result) if op.in_place else result
         run: Run = self._run
         for observer in self._wrapping:
             run = _within(observer, run)
         op, admitted, kwargs = take_inplace(op, admitted, kwargs)
         if not op.in_place:
             return run(op, admitted, kwargs)
-        if op.name not in self.rules and not self._wrapping:
-            return func(*admitted, **kwargs)
         target, *rest = admitted
-        result = run(op, (target.clone(), *rest), kwargs)  # a copy: autograd may keep it
+        return self._write(target, run(op, (target.clone(), *rest), kwargs))  # a copy: autograd may keep it
+
+    def _write(self, target: Tensor, result: Tensor) -> Tensor:
+        """Let `target` hold `result`: in its memory, or, where that may not be written to, by a stand-in."""
+        own_function = hasattr(target.grad_fn, "_forward_cls")  # autograd forbids writing to its views
+        saved = self.rules.carries == "relevance"  # those rules keep what they read
+        if own_function or (not target._is_view() and (saved or not result.requires_grad)):
+            self.replace(target, result)
+            return result
         for observer in self._wrapping:
             observer.writing(target)
         return target.copy_(result)

@@ -19,7 +19,7 @@ from relprop.engine.ledger import Books
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import PLACES, At, Edit, MisfitError, Source, Sources
 from relprop.errors import InputError, ModelError, RelpropError, unknown_name
-from relprop.rules.rulesets import RuleSet
+from relprop.rulebook.rulesets import RuleSet
 from relprop.targets import Chosen, Labels, choose
 
 
@@ -154,7 +154,7 @@ def call(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
         raise
     except Exception as error:
         reason = next(iter(str(error).splitlines()), "")
-        raise ModelError(f"the model's own forward pass failed: {type(error).__name__}: {reason}") from error
+        raise ModelError(f"running the model failed: {type(error).__name__}: {reason}") from error
 
 
 def labels_of(model: nn.Module) -> Labels | None:

@@ -15,7 +15,8 @@ from relprop.ops import Op
 
 At = Literal["block", "word_embeddings", "input"]
 PLACES: tuple[At, ...] = ("block", "word_embeddings", "input")
-Edit = Callable[[Tensor, Callable[[Tensor], Tensor] | None], Tensor]
+Lookup = Callable[[Tensor], Tensor]
+Edit = Callable[[Tensor, Tensor | None, Lookup | None], Tensor]
 
 
 class MisfitError(Exception):
@@ -33,8 +34,8 @@ class Source:
 class Sources(Observer):
     """Makes live: the input of the first block of every stack, or the word embeddings, or the model's own float input.
 
-    `edit(x, lookup)` may change the embedded input x before it is used; `lookup(ids)` embeds other tokens (None where
-    x is no embedding).
+    `edit(x, ids, lookup)` may change the embedded input x before it is used; `lookup(other_ids)` embeds other tokens
+    (None where x is no embedding).
     """
 
     def __init__(self, model: nn.Module, inputs: Mapping[str, Any], at: At, edit: Edit | None = None) -> None:
@@ -47,14 +48,14 @@ class Sources(Observer):
         self._waiting = set(self._firsts.values()) if at == "block" else set()
         self._last_ids: Tensor | None = None
 
-    def make_live(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def make_live(self, x: Tensor, lookup: Lookup | None = None) -> Tensor:
         """A copy of x that relevance flows back to. (A clone of the leaf: a model may write to it in place.)"""
         swapped = self._sequence_first()
         ids = self._last_ids
         if swapped and ids is not None:
             x, ids = x.transpose(0, 1), ids.t()
         if self._edit is not None:
-            x = self._edit(x, lookup)
+            x = self._edit(x, ids, lookup)
         leaf = x.detach().requires_grad_()
         self.placed.append(Source(leaf, ids))
         return leaf.clone().transpose(0, 1) if swapped else leaf.clone()
@@ -74,7 +75,7 @@ class Sources(Observer):
         return {**inputs, **{name: self.make_live(value) for name, value in floating.items()}}
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if op.name == "embedding" and self._is_word_lookup(args):
+        if op.name == "embedding" and self._is_word_lookup(args, kwargs):
             self._last_ids = args[0]
         if self._waiting:
             self._enter_block(mode)
@@ -99,19 +100,21 @@ class Sources(Observer):
             raise MisfitError(f"block input {tuple(x.shape)}, tokens {tuple(tokens.shape)}")
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        if self.at != "word_embeddings" or op.name != "embedding" or not self._is_word_lookup(args):
+        if self.at != "word_embeddings" or op.name != "embedding" or not self._is_word_lookup(args, kwargs):
             return result
-        _, table, *rest = args
-        return self.make_live(result, lambda ids: op.function(ids, table.detach(), *rest, **kwargs))
+        return self.make_live(result, lambda ids: _embedded(op, (ids, *args[1:]), kwargs))
 
-    def _is_word_lookup(self, args: tuple[Any, ...]) -> bool:
+    def _is_word_lookup(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """By the table where the model names it, else by the ids."""
-        if len(args) < 2:
-            return False
         if self._table is not None:
-            return args[1] is self._table
+            return (args[1] if len(args) > 1 else kwargs.get("weight")) is self._table
         known = self._ids
         return known is not None and args[0].shape == known.shape and torch.equal(args[0], known)
+
+
+def _embedded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    with torch.no_grad():
+        return op.function(*args, **kwargs)  # type: ignore[no-any-return]
 
 
 def _word_table(model: nn.Module) -> Tensor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.run import predict, propagate, wide
-from relprop.engine.sources import At
+from relprop.engine.sources import At, Lookup
 from relprop.errors import InputError
 from relprop.methods.reading import (
     Inputs,
@@ -22,7 +22,7 @@ from relprop.methods.reading import (
     unit_scores,
 )
 from relprop.registry import METHODS
-from relprop.rules import rulesets
+from relprop.rulebook import rulesets
 from relprop.types import Attribution
 
 
@@ -66,7 +66,8 @@ def integrated_gradients(
     """Gradients averaged on the straight way from a baseline to the input, at Gauss-Legendre points.
 
     `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Without input_ids the way
-    goes from zero to the float input. Scores sum to value - baseline value.
+    goes from zero to the float input. Scores sum to value - baseline value, as far as the steps resolve the way: from
+    all-zero embeddings, RMSNorm models jump.
     """
     if steps < 1:
         raise InputError(f"integrated_gradients needs at least one step, got {steps}")
@@ -80,7 +81,11 @@ def integrated_gradients(
     start = torch.zeros_like(chosen.value)
     scores: Tensor | None = None
     for owner, point in _rows(batch, steps + 1, internal_batch_size):
-        way = _Way(alphas[point], None if reference is None else reference[owner])
+        way = _Way(
+            alphas[point],
+            _select(inputs, owner, batch).get("input_ids"),
+            None if reference is None else reference[owner],
+        )
         flow = propagate(
             model,
             _select(inputs, owner, batch),
@@ -92,8 +97,10 @@ def integrated_gradients(
         change = [wide(g) * d for g, d in zip(flow.arrived, way.differences, strict=True)]
         part = unit_scores(flow, change, _select(inputs, owner, batch))
         scores = part.new_zeros((batch, part.shape[1])) if scores is None else scores
-        scores.index_add_(0, owner.to(part.device), part * shares[point].to(part)[:, None])
-        start[owner[point == 0]] = flow.chosen.value[point == 0]
+        on_the_way = point > 0
+        weighted = part[on_the_way] * shares[point[on_the_way]].to(part)[:, None]
+        scores.index_add_(0, owner[on_the_way].to(part.device), weighted)
+        start[owner[~on_the_way]] = flow.chosen.value[~on_the_way]
     assert scores is not None
     return Attribution(scores, chosen.value, chosen.names, "integrated_gradients", chosen.rows, baseline=start)
 
@@ -101,18 +108,28 @@ def integrated_gradients(
 class _Way:
     """Points on the straight way from the baseline to the input."""
 
-    def __init__(self, alphas: Tensor, baseline_ids: Tensor | None) -> None:
-        self._alphas = alphas
-        self._ids = baseline_ids
+    def __init__(self, alphas: Tensor, ids: Tensor | None, baseline_ids: Tensor | None) -> None:
+        self._alphas, self._ids, self._baseline = alphas, ids, baseline_ids
         self.differences: list[Tensor] = []
 
-    def edit(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None) -> Tensor:
+    def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
         start = torch.zeros_like(x)
-        if lookup is not None and self._ids is not None:
-            start = lookup(self._ids)
+        if lookup is not None and ids is not None and self._baseline is not None:
+            start = lookup(self._start(ids, self._baseline))
         self.differences.append(wide(x - start))
         alphas = self._alphas.to(x.device, x.dtype).view(-1, *(1,) * (x.dim() - 1))
         return start + alphas * (x - start)
+
+    def _start(self, ids: Tensor, baseline: Tensor) -> Tensor:
+        """The baseline for what is being embedded: the text itself, lengthened, or shifted by one for a decoder."""
+        known = self._ids
+        assert known is not None
+        length = known.shape[1]
+        if ids.shape[1] >= length and torch.equal(ids[:, :length], known):
+            return torch.cat([baseline, ids[:, length:]], 1)
+        if ids.shape == known.shape and torch.equal(ids[:, 1:], known[:, :-1]):
+            return torch.cat([ids[:, :1], baseline[:, :-1]], 1)
+        return ids
 
 
 def _baseline_ids(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -> Tensor | None:
@@ -193,7 +210,7 @@ class _Noise:
         self._seeds = [f"{seed}/{number}" for number in sample.tolist()]
         self._level = level
 
-    def edit(self, x: Tensor, lookup: Callable[[Tensor], Tensor] | None) -> Tensor:
+    def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
         rows = zip(x, self._alone, self._seeds, strict=True)
         return torch.stack([self._shaken(row, alone, seed) for row, alone, seed in rows])
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from relprop.engine.run import Flow, propagate
 from relprop.engine.sources import At, Source
-from relprop.rules.rulesets import RuleSet
+from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Attribution, Entry, Ledger
 
 Inputs = Mapping[str, Any]
@@ -111,6 +111,11 @@ def example(inputs: Inputs, index: int) -> dict[str, Any]:
         name: value[index : index + 1] if isinstance(value, Tensor) and value.dim() and len(value) == batch else value
         for name, value in inputs.items()
     }
+
+
+def singles(inputs: Inputs) -> list[dict[str, Any]]:
+    """Every example of a batch, as a batch of one."""
+    return [example(inputs, i) for i in range(batch_size(inputs))]
 
 
 def real_units(inputs: Inputs) -> Tensor:

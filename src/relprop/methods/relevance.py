@@ -10,8 +10,8 @@ from torch import nn
 from relprop.engine.sources import At
 from relprop.methods.reading import Inputs, input_relevance
 from relprop.registry import METHODS
-from relprop.rules import rulesets
-from relprop.rules.rulesets import RuleSet
+from relprop.rulebook import rulesets
+from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Attribution
 
 _ALI = "Ali et al. 2022, XAI for Transformers"

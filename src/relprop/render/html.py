@@ -28,7 +28,7 @@ CSS = """
 .relprop .subject{margin:0;padding:0 0 .5rem;overflow-wrap:anywhere}
 .relprop .subject .target{font-weight:600}
 .relprop .subject span+span{margin-left:1rem;color:var(--soft)}
-.relprop .row{display:grid;grid-template-columns:8.5rem minmax(0,1fr);column-gap:1.25rem;padding:.55rem 0 .6rem;
+.relprop .row{display:grid;grid-template-columns:11rem minmax(0,1fr);column-gap:1.25rem;padding:.55rem 0 .6rem;
  border-top:1px solid var(--line)}
 .relprop .method{padding-top:.28rem;font-weight:600;font-size:.875rem;overflow-wrap:anywhere}
 .relprop .tokens{line-height:1.95;overflow-wrap:anywhere}

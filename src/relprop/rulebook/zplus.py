@@ -49,9 +49,13 @@ def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *a
     return _Linear.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs))
 
 
-def add_matmul(func: Func, bias: Tensor, x: Tensor, weight: Tensor) -> Any:
+def add_matmul(func: Func, bias: Tensor, x: Tensor, weight: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     """`addmm(bias, x, W)`: a linear layer with the weight the other way round (GPT-2's Conv1D)."""
-    return _Linear.apply(x, weight, bias, lambda x, w, b: x @ w if b is None else func(b, x, w))
+
+    def layer(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return x @ weight * alpha if bias is None else func(bias, x, weight, beta=beta, alpha=alpha)
+
+    return _Linear.apply(x, weight, bias, layer)
 
 
 class _Add(torch.autograd.Function):

@@ -9,7 +9,7 @@ from typing import Any
 
 from relprop import ops
 from relprop.errors import unknown_name
-from relprop.rules import attention, elementwise, norm, product, zplus
+from relprop.rulebook import attention, elementwise, norm, product, zplus
 
 Rule = Callable[..., Any]
 
@@ -64,6 +64,7 @@ EXPANSIONS: dict[str, Rule | Expand] = {
     "normalize": Expand(ops.normalize),
     "glu": Expand(ops.glu),
     "lerp": Expand(ops.lerp),
+    "addcmul": Expand(ops.addcmul),
     "baddbmm": Expand(ops.baddbmm),
 }
 
@@ -86,7 +87,7 @@ _ln: dict[str, Rule | Expand] = {
 }
 
 _products = ["mul", "matmul", "einsum", "linear", "conv1d", "conv2d", "conv3d", "outer", "ger", "kron", "tensordot",
-             "addcmul", "bilinear"]  # fmt: skip
+             "bilinear"]  # fmt: skip
 
 # Activations as x * constant, live denominators constant, products in equal shares.
 _homogeneous: dict[str, Rule | Expand] = {

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relprop.ops import attention_weights, repeat_heads
-from relprop.rules.product import scaled
+from relprop.rulebook.product import scaled
 
 Func = Callable[..., Any]
 _CHUNK = 1 << 21  # attention weights made at a time in the backward pass: memory stays linear in tokens
@@ -71,5 +71,7 @@ def constant_weights(
 
 
 def shared_weights(func: Func, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """[AttnLRP]: half to the values; half to the weights, whose softmax is linearised, half of that to q and k each."""
-    return func(scaled(query, 0.25), scaled(key, 0.25), scaled(value, 0.5), *args, **kwargs)
+    """[AttnLRP]: weights and values share equally, and so do q and k what reaches the weights through their softmax."""
+    between = 1 / max(1, query.requires_grad + key.requires_grad)
+    outer = 1 / max(1, (query.requires_grad or key.requires_grad) + value.requires_grad)
+    return func(scaled(query, outer * between), scaled(key, outer * between), scaled(value, outer), *args, **kwargs)
