@@ -58,13 +58,38 @@ class Seen:
         return fed / fed.sum(-1, keepdim=True).clamp_min(torch.finfo(fed.dtype).tiny)
 
 
-class Capture(Observer):
-    """Keeps maps and block inputs; `on_map` is called in the backward pass, last block first, and may drop them."""
+@dataclass(frozen=True)
+class HeadMask:
+    """Relevance flows through some heads only: what enters a block's heads is masked and scaled to its old sum.
 
-    def __init__(self, model: nn.Module, batch: int, on_map: Callable[[Map], None] | None = None) -> None:
+    `late`: the released code's way, which masks what leaves the heads, after the maps' relevance is kept, unscaled.
+    """
+
+    mask: Tensor  # [blocks, heads]
+    late: bool = False
+
+    def entering(self, block: int) -> Callable[[Tensor], Tensor]:
+        def masked(relevance: Tensor) -> Tensor:
+            kept = self._through(block, relevance)
+            before, after = (one.flatten(1).sum(1).view(-1, 1, 1, 1) for one in (relevance, kept))
+            return kept * torch.where(after == 0, 0, before / torch.where(after == 0, 1, after))
+
+        return masked
+
+    def leaving(self, block: int) -> Callable[[Tensor], Tensor]:
+        return lambda relevance: self._through(block, relevance)
+
+    def _through(self, block: int, relevance: Tensor) -> Tensor:
+        return relevance * self.mask[block].to(relevance)[None, :, None, None]
+
+
+class Capture(Observer):
+    """Keeps attention maps, block inputs and what flows back to them; may let relevance through some heads only."""
+
+    def __init__(self, model: nn.Module, batch: int, heads: HeadMask | None = None) -> None:
         self.seen = Seen()
         self._batch = batch
-        self._on_map = on_map
+        self._heads = heads
         self._paths = Paths(model)
         self._blocks = {id(block) for stack in stacks(model) for block in stack}
         self._inside: Any = None  # the frame of the block that is running
@@ -84,10 +109,11 @@ class Capture(Observer):
 
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         if op.name == "matmul" and id(args[0]) in self._weights:
-            args = (self._tap(args[0]), *args[1:])
+            result = self._values(args[0], args[1], lambda values: run(op, (args[0], values), kwargs))
         elif op.name == "einsum" and len(args) == 3 and id(args[1]) in self._weights:
-            args = (args[0], self._tap(args[1]), args[2])
-        result = run(op, args, kwargs)
+            result = self._values(args[1], args[2], lambda values: run(op, (args[0], args[1], values), kwargs))
+        else:
+            result = run(op, args, kwargs)
         self._follow(op, args, result)
         if self._inside is not None and isinstance(result, Tensor) and result.requires_grad:
             self.seen.last = Block(len(self.seen.blocks), self._paths.here(), result)
@@ -111,25 +137,34 @@ class Capture(Observer):
         if (op.name == "softmax" and result.dim() >= 3) or handed_on:
             self._weights[id(result)] = result
 
-    def _tap(self, weights: Tensor) -> Tensor:
-        """Book the map that a product with the values uses."""
+    def _values(self, weights: Tensor, values: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
+        """The product of a map with the values: the map is kept, the relevance of heads is masked."""
+        self._tap(weights)
+        block = len(self.seen.blocks) - 1
+        if self._heads is None:
+            return product(values)
+        if not self._heads.late:
+            result = product(values)
+            result.register_hook(self._heads.entering(block))
+            return result
+        values = values.view_as(values)
+        for tensor in (weights, values):
+            tensor.register_hook(self._heads.leaving(block))
+        return product(values)
+
+    def _tap(self, weights: Tensor) -> None:
+        """Keep the map that a product with the values uses."""
         shaped = weights.unflatten(0, (self._batch, -1)) if weights.dim() == 3 else weights
         entry = Map(len(self.seen.blocks) - 1, self._paths.here(), shaped.detach())
         self.seen.maps.append(entry)
         self._weights.clear()
         if weights.requires_grad:
-            weights.register_hook(_keep(entry, shaped.shape, self._on_map))
-        return weights
+            weights.register_hook(_keep(entry, shaped.shape))
 
 
-def _keep(
-    entry: Map | Block, shape: Any = None, then: Callable[[Any], None] | None = None
-) -> Callable[[Tensor | None], None]:
+def _keep(entry: Map | Block, shape: Any = None) -> Callable[[Tensor | None], None]:
     def keep(arrived: Tensor | None) -> None:
-        if arrived is None:
-            return
-        entry.arrived = arrived.detach() if shape is None else arrived.detach().reshape(shape)
-        if then is not None:
-            then(entry)
+        if arrived is not None:
+            entry.arrived = arrived.detach() if shape is None else arrived.detach().reshape(shape)
 
     return keep

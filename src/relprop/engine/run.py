@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.capture import Capture, Seen
+from relprop.engine.capture import Capture, HeadMask, Seen
 from relprop.engine.checkpoint import Checkpoint
 from relprop.engine.ledger import Books
 from relprop.engine.propagation import Propagation
@@ -54,14 +54,14 @@ def propagate(
     *,
     at: At | tuple[At, ...] | None = None,
     edit: Edit | None = None,
-    capture: bool = False,
+    capture: bool | HeadMask = False,
     checkpoint: bool = False,
     ledger: bool = False,
 ) -> Flow:
     """Run `model(**inputs)` under `rules` and let the target flow back to where the scores are read.
 
     `at`: the first block's input ("block"), the word embeddings, or the model's float "input"; several are tried in
-    order, and None tries all three.
+    order, and None tries all three. `capture` keeps attention maps and block inputs; a `HeadMask` also masks heads.
     """
     places = PLACES if at is None else at if isinstance(at, tuple) else (at,)
     for place in places:
@@ -88,7 +88,7 @@ class _Pass:
         inputs: Mapping[str, Any],
         rules: RuleSet,
         sources: Sources,
-        capture: bool,
+        capture: bool | HeadMask,
         checkpoint: bool,
         ledger: bool,
     ) -> None:
@@ -97,7 +97,8 @@ class _Pass:
         self.inputs = sources.float_inputs(inputs) if sources.at == "input" else inputs
         self.rules = rules.with_maps() if capture else rules
         self.saver = Checkpoint(model) if checkpoint else None
-        self.capture = Capture(model, _batch(inputs)) if capture else None
+        heads = capture if isinstance(capture, HeadMask) else None
+        self.capture = Capture(model, _batch(inputs), heads) if capture else None
         self.books = Books(model, rules.carries) if ledger else None
 
     def run(self, target: Any) -> Flow | None:

@@ -3,6 +3,6 @@
 Importing this package fills the registry.
 """
 
-from relprop.methods import baseline, gradient, relevance
+from relprop.methods import attention, baseline, gradient, relevance
 
-__all__ = ["baseline", "gradient", "relevance"]
+__all__ = ["attention", "baseline", "gradient", "relevance"]

@@ -1,14 +1,30 @@
-"""Layer-wise relevance by detached gates: score = input x gradient under a rule set ([Ali22] and after)."""
+"""Layer-wise relevance: by detached gates ([Ali22] and after), and by the rules of [Chefer21], rolled out or masked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from relprop.engine.capture import HeadMask
+from relprop.engine.run import propagate
 from relprop.engine.sources import At
-from relprop.methods.reading import Inputs, input_relevance
+from relprop.errors import InputError
+from relprop.methods.maps import (
+    Maps,
+    Variant,
+    chain,
+    check_variant,
+    from_block,
+    mean_heads,
+    read_maps,
+    row_normalised,
+    with_identity,
+    without_readout,
+)
+from relprop.methods.reading import Inputs, input_relevance, unit_scores
 from relprop.registry import METHODS
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
@@ -48,3 +64,109 @@ attn_lrp = _method(
     "Softmax linearised, products in equal shares, norms and activations passing relevance on.",
     "Achtibat et al. 2024, AttnLRP",
 )
+
+_CHEFER = "Chefer et al. 2021, Beyond Attention Visualization"
+
+
+def _relevance_rules(variant: Variant) -> RuleSet:
+    check_variant(variant)
+    return rulesets.zplus_released if variant == "released" else rulesets.zplus_rules
+
+
+@METHODS.register(
+    family="relevance", signed=True, gradients=True, citation="Bach et al. 2015, as in Chefer et al. 2021"
+)
+def lrp(
+    model: nn.Module, inputs: Inputs, target: Any, *, at: At | None = None, variant: Variant = "paper"
+) -> Attribution:
+    """z+ rule through every layer to the first block's input, from a relevance of 1 at the target."""
+    flow = propagate(model, inputs, target, _relevance_rules(variant), at=at, capture=variant == "released")
+    scores = unit_scores(flow, flow.relevance(), inputs)
+    if variant == "released" and flow.seen is not None:
+        scores = without_readout(scores, flow.seen.readout())
+    return Attribution(scores, flow.chosen.value, flow.chosen.names, "lrp", flow.chosen.rows)
+
+
+@METHODS.register(family="relevance", signed=False, gradients=True, citation="Voita et al. 2019")
+def partial_lrp(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
+    """`lrp` down to the last block's attention map only: E_h (R_B)+, read-out row."""
+    maps = read_maps(model, inputs, target, "partial_lrp", _relevance_rules(variant))
+    scores = maps.read(mean_heads(maps.arrived[-1].clamp_min(0)))
+    scores = without_readout(scores, maps.readout) if variant == "released" else scores
+    return maps.attribution("partial_lrp", scores, inputs)
+
+
+@METHODS.register(family="relevance", signed=False, gradients=True, citation=_CHEFER)
+def transformer_attribution(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    start_block: int = 0,
+    only_block: int | None = None,
+    ablate: Literal["gradient"] | None = None,
+    variant: Variant = "paper",
+) -> Attribution:
+    """Product over blocks of I + E_h (G_b * R_b)+, read-out row.
+
+    Ablations of the paper: `ablate="gradient"` leaves G_b out, `only_block` takes one block alone (0 = the first, -1 =
+    the last). `released` normalises rows and sets the read-out token's score to the smallest.
+    """
+    check_variant(variant)
+    if ablate not in (None, "gradient"):
+        raise InputError(f'ablate is None or "gradient", got "{ablate}"')
+    relevance = read_maps(model, inputs, target, "transformer_attribution", rulesets.zplus_rules)
+    gradients = None if ablate else read_maps(model, inputs, target, "transformer_attribution").arrived
+    cams = _cams(relevance.arrived, gradients)
+    if only_block is not None:
+        if not -len(cams) <= only_block < len(cams):
+            raise InputError(f"only_block {only_block} is out of range: the model has blocks 0 to {len(cams) - 1}")
+        return relevance.attribution("transformer_attribution", relevance.read(cams[only_block]), inputs)
+    scores = _rolled_out(cams, start_block, variant, relevance)
+    if variant == "released":
+        scores = without_readout(scores, relevance.readout, scores.amin(1, keepdim=True))
+    return relevance.attribution("transformer_attribution", scores, inputs)
+
+
+def _cams(relevance: Sequence[Tensor], gradients: Sequence[Tensor] | None) -> list[Tensor]:
+    """E_h (G_b * R_b)+ of every block."""
+    products = relevance if gradients is None else [g * r for g, r in zip(gradients, relevance, strict=True)]
+    return [mean_heads(product.clamp_min(0)) for product in products]
+
+
+def _rolled_out(cams: Sequence[Tensor], start_block: int, variant: Variant, maps: Maps) -> Tensor:
+    matrices = [with_identity(one) for one in from_block(cams, start_block)]
+    return maps.read(chain([row_normalised(one) for one in matrices] if variant == "released" else matrices))
+
+
+@METHODS.register(family="relevance", signed=False, gradients=True, citation="Song et al. 2024, Mask-LRP")
+def mask_lrp(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    mask: Tensor | None = None,
+    start_block: int = 0,
+    variant: Variant = "paper",
+) -> Attribution:
+    """`transformer_attribution` with relevance flowing through the heads of `mask` [blocks, heads] only.
+
+    What enters a block's heads is masked and scaled to its old sum. `released` masks what leaves them, unscaled, keeps
+    the maps' relevance before that and not halved, and sets the read-out token's score to 0.
+    """
+    check_variant(variant)
+    gradients = read_maps(model, inputs, target, "mask_lrp")
+    shape = (len(gradients.weights), gradients.weights[0].shape[1])
+    chosen = torch.ones(shape) if mask is None else torch.as_tensor(mask)
+    if tuple(chosen.shape) != shape:
+        raise InputError(
+            f"the head mask has shape {tuple(chosen.shape)}, the model {shape[0]} blocks of {shape[1]} heads"
+        )
+    heads = HeadMask(chosen, late=variant == "released")
+    relevance = read_maps(model, inputs, target, "mask_lrp", rulesets.zplus_rules, heads)
+    # In the released code the maps of a masked run are not halved, but those of an unmasked run are.
+    doubled = 2.0 if variant == "released" and not bool(chosen.bool().all()) else 1.0
+    cams = _cams([doubled * r for r in relevance.arrived], gradients.arrived)
+    scores = _rolled_out(cams, start_block, variant, relevance)
+    scores = without_readout(scores, relevance.readout) if variant == "released" else scores
+    return relevance.attribution("mask_lrp", scores, inputs)

@@ -152,6 +152,12 @@ zplus_rules = RuleSet(
     carries="relevance",
 )
 
+zplus_released = zplus_rules | RuleSet(
+    "released",
+    {**_all(["linear", "conv1d", "conv2d", "conv3d"], zplus.split_linear), "add": zplus.plain_add},
+    carries="relevance",
+)
+
 RULESETS = {
     rules.name: rules
     for rules in (gradient, lrp_ah, lrp_ln, lrp_ah_ln, lrp_conservative, attn_lrp, zplus_rules)

@@ -49,6 +49,33 @@ def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *a
     return _Linear.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs))
 
 
+class _SplitLinear(torch.autograd.Function):
+    """The released code's LRP: x+W+ and x-W- each share all of R, so that a layer may return up to 2 R."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Func) -> Tensor:
+        ctx.layer = layer
+        ctx.save_for_backward(x, weight)
+        return layer(x, weight, bias)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
+        x, weight = ctx.saved_tensors
+        total = torch.zeros_like(x)
+        for part, part_weight in ((x.clamp_min(0), weight.clamp_min(0)), (x.clamp_max(0), weight.clamp_max(0))):
+            with torch.enable_grad():
+                part = part.requires_grad_()
+                z = ctx.layer(part, part_weight, None)
+            (share,) = torch.autograd.grad(z, part, safe_divide(relevance, z.detach()))
+            total += part.detach() * share
+        return total, None, None, None
+
+
+def split_linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    """A linear layer by the released code's LRP."""
+    return _SplitLinear.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs))
+
+
 def add_matmul(func: Func, bias: Tensor, x: Tensor, weight: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     """`addmm(bias, x, W)`: a linear layer with the weight the other way round (GPT-2's Conv1D)."""
 
@@ -56,6 +83,27 @@ def add_matmul(func: Func, bias: Tensor, x: Tensor, weight: Tensor, *, beta: flo
         return x @ weight * alpha if bias is None else func(bias, x, weight, beta=beta, alpha=alpha)
 
     return _Linear.apply(x, weight, bias, layer)
+
+
+def _proportional(u: Tensor, v: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """uS and vS with S = R/(u+v)."""
+    s = safe_divide(relevance, u + v)
+    return u * s, v * s
+
+
+class _PlainAdd(torch.autograd.Function):
+    """The released code's LRP: shares in proportion, not scaled, so that they may be large and of either sign."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(u, v)
+        return u + v
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:
+        u, v = ctx.saved_tensors
+        a, b = _proportional(u, v, relevance)
+        return a.sum_to_size(u.shape), b.sum_to_size(v.shape)
 
 
 class _Add(torch.autograd.Function):
@@ -69,8 +117,7 @@ class _Add(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:
         u, v = ctx.saved_tensors
-        s = safe_divide(relevance, u + v)
-        a, b = u * s, v * s
+        a, b = _proportional(u, v, relevance)
         total, sum_a, sum_b = per_example(relevance), per_example(a), per_example(b)
         magnitude = sum_a.abs() + sum_b.abs()
         a = a * safe_divide(sum_a.abs(), magnitude) * safe_divide(total, sum_a)
@@ -78,13 +125,18 @@ class _Add(torch.autograd.Function):
         return a.sum_to_size(u.shape), b.sum_to_size(v.shape)
 
 
-def add(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
+def add(func: Func, u: Any, v: Any, *, alpha: float = 1, shares: Any = _Add) -> Any:
     """Two live tensors share; a constant takes nothing."""
     if alpha != 1:
         v = v * alpha
     if isinstance(u, Tensor) and isinstance(v, Tensor) and u.requires_grad and v.requires_grad:
-        return _Add.apply(u, v)
+        return shares.apply(u, v)
     return unchanged(torch.add, u, v)
+
+
+def plain_add(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
+    """An addition by the released code's LRP."""
+    return add(func, u, v, alpha=alpha, shares=_PlainAdd)
 
 
 def subtract(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
