@@ -3,9 +3,12 @@
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
+import relprop.methods  # noqa: F401  (fills the registry)
+from relprop.registry import METHODS
 from tiny_models import Case, build, cases
 
 # One of each kind: post-norm, shared layers, relative positions, pre-norm, rotary, gated MLP, mixture, encoder-decoder.
@@ -24,6 +27,16 @@ CLASSIFIERS = (
     "T5ForSequenceClassification",
     "BartForSequenceClassification",
 )
+
+
+# Their attention is not one map of all tokens by all tokens a block: methods that need one decline.
+OTHERWISE = ("XLNetForSequenceClassification", "T5ForSequenceClassification", "BartForSequenceClassification")
+
+
+def skip_declined(model: Any, method: str) -> None:
+    """Skip what a method rightly declines; `test_methods_that_need_maps_say_so` checks that it does, and how."""
+    if METHODS[method].maps and type(model).__name__ in OTHERWISE:
+        pytest.skip(f"{method} needs attention maps that {type(model).__name__} does not have")
 
 
 @cache

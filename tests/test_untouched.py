@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models import tiny
+from models import skip_declined, tiny
 from relprop.attribution import attribute
 from relprop.errors import ModelError
 from relprop.registry import METHODS
@@ -25,6 +25,7 @@ GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_b
 
 
 def explain(model: nn.Module, inputs: dict[str, Tensor], method: str, **options: Any) -> Tensor:
+    skip_declined(model, method)
     return attribute(model, inputs, 1, method, **{**FAST.get(method, {}), **options}).scores
 
 

@@ -23,6 +23,7 @@ class Record(Generic[F]):
     gradients: bool  # needs a backward pass
     citation: str
     complete: bool = False  # the scores sum to value - baseline
+    maps: bool = False  # needs one attention map of all tokens by all tokens a block
 
     @property
     def summary(self) -> str:

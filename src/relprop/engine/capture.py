@@ -54,8 +54,11 @@ class Seen:
         """
         if self.last is None or self.last.arrived is None:
             raise ModelError("no block of the model was seen to feed the target")
-        fed = (self.last.input.detach() * self.last.arrived).sum(-1).abs()
-        return fed / fed.sum(-1, keepdim=True).clamp_min(torch.finfo(fed.dtype).tiny)
+        states, arrived = (tensor.detach().to(torch.float64) for tensor in (self.last.input, self.last.arrived))
+        read = (arrived != 0).any(-1)
+        fed = torch.where(read, (states * arrived).sum(-1).abs(), 0)
+        total = fed.sum(-1, keepdim=True)
+        return torch.where(total > 0, fed / total.clamp_min(1e-300), read / read.sum(-1, keepdim=True).clamp_min(1))
 
 
 @dataclass(frozen=True)
@@ -145,12 +148,16 @@ class Capture(Observer):
             return product(values)
         if not self._heads.late:
             result = product(values)
-            result.register_hook(self._heads.entering(block))
+            result.register_hook(self._by_head(self._heads.entering(block)))
             return result
         values = values.view_as(values)
         for tensor in (weights, values):
-            tensor.register_hook(self._heads.leaving(block))
+            tensor.register_hook(self._by_head(self._heads.leaving(block)))
         return product(values)
+
+    def _by_head(self, edit: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        """`edit` on [batch, heads, ...], also where the model has batch and heads in one dimension."""
+        return lambda x: edit(x.unflatten(0, (self._batch, -1))).flatten(0, 1) if x.dim() == 3 else edit(x)
 
     def _tap(self, weights: Tensor) -> None:
         """Keep the map that a product with the values uses."""

@@ -147,7 +147,9 @@ def _guard(result: Any, op: Op, rules: RuleSet) -> Any:
 
     def refuse(relevance: Tensor) -> None:
         if torch.count_nonzero(relevance):
-            raise UnruledOpError(f'relevance reached "{op.name}", for which the rule set "{rules.name}" has no rule')
+            raise UnruledOpError(
+                f'relevance reached "{op.name}", for which the rule set "{rules.name}" has no rule: use lrp_ah_ln'
+            )
 
     for tensor in result if isinstance(result, tuple | list) else (result,):
         if isinstance(tensor, Tensor) and tensor.requires_grad:

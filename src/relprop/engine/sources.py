@@ -29,6 +29,7 @@ class Source:
 
     leaf: Tensor
     ids: Tensor | None
+    sequence_first: bool = False  # in the model; the leaf is batch first all the same
 
 
 class Sources(Observer):
@@ -57,7 +58,7 @@ class Sources(Observer):
         if self._edit is not None:
             x = self._edit(x, ids, lookup)
         leaf = x.detach().requires_grad_()
-        self.placed.append(Source(leaf, ids))
+        self.placed.append(Source(leaf, ids, swapped))
         return leaf.clone().transpose(0, 1) if swapped else leaf.clone()
 
     def _sequence_first(self) -> bool:

@@ -24,7 +24,7 @@ from relprop.registry import METHODS
 from relprop.types import Attribution
 
 
-@METHODS.register(family="attention", signed=False, gradients=False, citation="A-Last, RawAtt")
+@METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="A-Last, RawAtt")
 def attention_last(
     model: nn.Module,
     inputs: Inputs,
@@ -52,7 +52,7 @@ def _real_rows(inputs: Inputs, matrix: Tensor) -> Tensor:
     return (mask != 0).to(matrix)[..., None] if fits else torch.ones_like(matrix[..., :1])  # type: ignore[union-attr]
 
 
-@METHODS.register(family="attention", signed=False, gradients=False, citation="Abnar and Zuidema 2020")
+@METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="Abnar and Zuidema 2020")
 def rollout(
     model: nn.Module, inputs: Inputs, target: Any, *, start_block: int = 0, variant: Variant = "paper"
 ) -> Attribution:
@@ -65,7 +65,7 @@ def rollout(
     return maps.attribution("rollout", scores, inputs)
 
 
-@METHODS.register(family="attention", signed=False, gradients=True, citation="Chefer et al. 2021 (GAE)")
+@METHODS.register(family="attention", signed=False, gradients=True, maps=True, citation="Chefer et al. 2021 (GAE)")
 def gae(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     """R = I; for every block R += E_h (G_b * A_b)+ R; read-out row."""
     maps = read_maps(model, inputs, target, "gae")
@@ -73,7 +73,9 @@ def gae(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     return maps.attribution("gae", maps.read(chain([with_identity(cam) for cam in cams])), inputs)
 
 
-@METHODS.register(family="attention", signed=False, gradients=True, citation="CAM baseline of Song et al. 2024")
+@METHODS.register(
+    family="attention", signed=False, gradients=True, maps=True, citation="CAM baseline of Song et al. 2024"
+)
 def cam(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     """Last block: positive part of the gradient's mean over heads and rows, per column."""
     maps = read_maps(model, inputs, target, "cam")
@@ -82,7 +84,9 @@ def cam(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     return maps.attribution("cam", ((gradient * rows).sum(1) / rows.sum(1)).clamp_min(0), inputs)
 
 
-@METHODS.register(family="attention", signed=False, gradients=True, citation="Grad-CAM, as in Chefer et al. 2021")
+@METHODS.register(
+    family="attention", signed=False, gradients=True, maps=True, citation="Grad-CAM, as in Chefer et al. 2021"
+)
 def grad_cam(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
     """Last block: head weight = mean of G_B[h]; (sum_h w_h A_B[h])+, read-out row. `released` scales it to [0, 1]."""
     check_variant(variant)
@@ -98,7 +102,7 @@ def grad_cam(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant 
     return maps.attribution("grad_cam", without_readout(maps.read(scaled), maps.readout), inputs)
 
 
-@METHODS.register(family="attention", signed=False, gradients=True, citation="Barkan et al. 2021")
+@METHODS.register(family="attention", signed=False, gradients=True, maps=True, citation="Barkan et al. 2021")
 def grad_sam(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     """Mean over blocks, heads and query rows of A_b * (G_b)+, per column (key)."""
     maps = read_maps(model, inputs, target, "grad_sam")
@@ -108,7 +112,7 @@ def grad_sam(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     return maps.attribution("grad_sam", (matrix * rows).sum(1) / rows.sum(1), inputs)
 
 
-@METHODS.register(family="attention", signed=True, gradients=True, citation="Qiang et al. 2022, AttCAT")
+@METHODS.register(family="attention", signed=True, gradients=True, maps=True, citation="Qiang et al. 2022, AttCAT")
 def attcat(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     """Sum over blocks of (h_b . dy/dh_b) times the mean attention that each token receives in the block."""
     maps = read_maps(model, inputs, target, "attcat")

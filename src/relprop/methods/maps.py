@@ -67,12 +67,17 @@ def read_maps(
             f'"{method}" needs one map of all tokens by all tokens a block; this model attends otherwise (windows, '
             "cross attention, or sequence before batch); use lrp_ah_ln instead"
         )
-    arrived = tuple(
-        wide(m.weights.new_zeros(()).expand_as(m.weights) if m.arrived is None else m.arrived) for m in maps
-    )
     weights = tuple(wide(one.weights) for one in maps)
+    arrived = tuple(
+        torch.zeros_like(a) if m.arrived is None else _seen(a, m.arrived) for a, m in zip(weights, maps, strict=True)
+    )
     blocks = tuple(flow.seen.blocks[one.block] for one in maps)
     return Maps(weights, arrived, blocks, readout.to(weights[0]), flow)
+
+
+def _seen(weights: Tensor, arrived: Tensor) -> Tensor:
+    """What arrived where the model attends: a masked place (weight 0) has no part in the output."""
+    return torch.where(weights == 0, 0, wide(arrived))
 
 
 def chain(matrices: Sequence[Tensor]) -> Tensor:

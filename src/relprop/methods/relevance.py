@@ -24,7 +24,15 @@ from relprop.methods.maps import (
     with_identity,
     without_readout,
 )
-from relprop.methods.reading import Inputs, input_relevance, unit_scores
+from relprop.methods.reading import (
+    Inputs,
+    batch_size,
+    input_relevance,
+    joined,
+    one_target,
+    singles,
+    unit_scores,
+)
 from relprop.registry import METHODS
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
@@ -81,13 +89,17 @@ def lrp(
 ) -> Attribution:
     """z+ rule through every layer to the first block's input, from a relevance of 1 at the target."""
     flow = propagate(model, inputs, target, _relevance_rules(variant), at=at, capture=variant == "released")
+    if batch_size(inputs) > 1 and any(source.sequence_first for source in flow.sources):
+        # The rules normalise each example along the first dimension, where this model has its sequence.
+        each = [lrp(model, one, one_target(target, i), at=at, variant=variant) for i, one in enumerate(singles(inputs))]
+        return joined(each)
     scores = unit_scores(flow, flow.relevance(), inputs)
     if variant == "released" and flow.seen is not None:
         scores = without_readout(scores, flow.seen.readout())
     return Attribution(scores, flow.chosen.value, flow.chosen.names, "lrp", flow.chosen.rows)
 
 
-@METHODS.register(family="relevance", signed=False, gradients=True, citation="Voita et al. 2019")
+@METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation="Voita et al. 2019")
 def partial_lrp(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
     """`lrp` down to the last block's attention map only: E_h (R_B)+, read-out row."""
     maps = read_maps(model, inputs, target, "partial_lrp", _relevance_rules(variant))
@@ -96,7 +108,7 @@ def partial_lrp(model: nn.Module, inputs: Inputs, target: Any, *, variant: Varia
     return maps.attribution("partial_lrp", scores, inputs)
 
 
-@METHODS.register(family="relevance", signed=False, gradients=True, citation=_CHEFER)
+@METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation=_CHEFER)
 def transformer_attribution(
     model: nn.Module,
     inputs: Inputs,
@@ -115,8 +127,8 @@ def transformer_attribution(
     check_variant(variant)
     if ablate not in (None, "gradient"):
         raise InputError(f'ablate is None or "gradient", got "{ablate}"')
-    relevance = read_maps(model, inputs, target, "transformer_attribution", rulesets.zplus_rules)
     gradients = None if ablate else read_maps(model, inputs, target, "transformer_attribution").arrived
+    relevance = read_maps(model, inputs, target, "transformer_attribution", rulesets.zplus_rules)
     cams = _cams(relevance.arrived, gradients)
     if only_block is not None:
         if not -len(cams) <= only_block < len(cams):
@@ -139,7 +151,7 @@ def _rolled_out(cams: Sequence[Tensor], start_block: int, variant: Variant, maps
     return maps.read(chain([row_normalised(one) for one in matrices] if variant == "released" else matrices))
 
 
-@METHODS.register(family="relevance", signed=False, gradients=True, citation="Song et al. 2024, Mask-LRP")
+@METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation="Song et al. 2024, Mask-LRP")
 def mask_lrp(
     model: nn.Module,
     inputs: Inputs,

@@ -170,6 +170,34 @@ def matmul(func: Func, a: Tensor, b: Tensor) -> Any:
     return _Linear.apply(b, a, None, lambda x, w, _: func(w, x))
 
 
+class _Bilinear(torch.autograd.Function):
+    """z-rule to both factors of any bilinear operation, each halved."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, product: Func) -> Tensor:
+        ctx.product = product
+        ctx.save_for_backward(a, b)
+        return product(a, b)  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor, None]:
+        with torch.enable_grad():
+            a, b = (tensor.detach().requires_grad_() for tensor in ctx.saved_tensors)
+            z = ctx.product(a, b)
+        to_a, to_b = torch.autograd.grad(z, (a, b), safe_divide(relevance, z.detach()) / 2)
+        return a.detach() * to_a, b.detach() * to_b, None
+
+
+def einsum(func: Func, equation: str, *operands: Any) -> Any:
+    """A product of two tensors, live or not."""
+    a, b = operands[0] if len(operands) == 1 else operands
+    if a.requires_grad and b.requires_grad:
+        return _Bilinear.apply(a, b, lambda a, b: func(equation, a, b))
+    if a.requires_grad:
+        return _Linear.apply(a, b, None, lambda x, w, _: func(equation, x, w))
+    return _Linear.apply(b, a, None, lambda x, w, _: func(equation, w, x))
+
+
 class _Unchanged(torch.autograd.Function):
     """R passes as it is, summed where the input was broadcast, in equal shares where several inputs are live."""
 
