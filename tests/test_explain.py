@@ -13,6 +13,7 @@ import transformers
 from torch import nn
 
 import relprop.methods  # noqa: F401  (fills the registry)
+from models import named
 from relprop.attribution import attribute
 from relprop.domains.text import TruncationWarning
 from relprop.errors import InputError, ModelError, TargetError, UnknownNameError
@@ -169,7 +170,7 @@ def test_a_model_without_padding_reads_one_by_one(method):
         ((0, 1), "negative - positive", lambda logits: logits[0] - logits[1]),
         (["positive"], "positive", lambda logits: logits[1]),
     ],
-    ids=str,
+    ids=named,
 )
 def test_targets(explainer, target, name, value):
     """By name, index, prediction or pair: the value is that logit or difference."""
@@ -263,7 +264,7 @@ def test_question_answering(target):
         ({"max_length": 1}, InputError, "a limit of 1 tokens leaves no room for the text"),
         ({"max_length": 2}, InputError, "a limit of 2 tokens leaves no room for the text"),
     ],
-    ids=str,
+    ids=named,
 )
 def test_wrong_options(explainer, options, error, message):
     """Told before any work, in the caller's words."""

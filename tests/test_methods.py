@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models import OTHERWISE, skip_declined, tiny
+from models import BY_ZPLUS, OTHERWISE, ROUTED, skip_declined, tiny
 from relprop.attribution import attribute
-from relprop.errors import InputError, ModelError, TargetError, UnknownNameError
+from relprop.errors import InputError, ModelError, TargetError, UnknownNameError, UnruledOpError
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -73,6 +73,14 @@ def test_methods_that_need_maps_say_so(architecture: str, method: str) -> None:
     """A method that cannot apply names the reason and what to use instead."""
     model, inputs = tiny(architecture)
     with pytest.raises(ModelError, match=f'"{method}" needs one map of all tokens .* use lrp_ah_ln instead'):
+        attribute(model, inputs, 0, method)
+
+
+@pytest.mark.parametrize("method", BY_ZPLUS)
+def test_a_missing_rule_is_named(method: str) -> None:
+    """Relevance that reaches a router's choice stops with the operation's name and what to use instead."""
+    model, inputs = tiny(ROUTED)
+    with pytest.raises(UnruledOpError, match=r'relevance reached "topk", .* use lrp_ah_ln'):
         attribute(model, inputs, 0, method)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from models import named
 from relprop.errors import TargetError
 from relprop.targets import choose, class_index, last_real_row, logits_of
 
@@ -39,14 +40,14 @@ def chosen(target, outputs=CLASSES, inputs=None, labels=LABELS):
         (np.int64(1), [2, 16, 64], ("neutral",) * 3),
         (lambda outputs: outputs["logits"].sum(1), [7, 56, 129], ("<lambda>",) * 3),
     ],
-    ids=str,
+    ids=named,
 )
 def test_class_targets(target, values, names):
     """Index, name, prediction, difference, one an example, tensors, and functions of the outputs."""
     assert chosen(target) == (values, names)
 
 
-@pytest.mark.parametrize("target", [None, 1, (2, 0), [0, (1, None), None], lambda o: o["logits"][:, 0]], ids=str)
+@pytest.mark.parametrize("target", [None, 1, (2, 0), [0, (1, None), None], lambda o: o["logits"][:, 0]], ids=named)
 def test_exact_targets_repeat_the_choice(target):
     """`exact` has nothing left to predict: on other outputs it reads the same classes."""
     first = choose(target, CLASSES, {}, LABELS)
@@ -74,7 +75,7 @@ def test_exact_targets_repeat_the_choice(target):
         (lambda outputs: outputs["logits"], r"one number an example \(a 1-d tensor\), it gave \(3, 3\)"),
         (lambda outputs: 1.0, "one number an example .* it gave float"),
     ],
-    ids=str,
+    ids=named,
 )
 def test_wrong_targets(target, message):
     """What was expected and what came."""
@@ -176,7 +177,7 @@ SHORT = {"attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])}
         (["start", (1, 0)], [5, 2], ("start 2", "span 1-0")),
         ([None, "end"], [12, 4], ("span 2-3", "end 1")),
     ],
-    ids=str,
+    ids=named,
 )
 def test_answers(target, values, names):
     """Start, end or their sum, predicted among real tokens or given; one for all or one an example."""
@@ -194,7 +195,7 @@ def test_answers(target, values, names):
         ((0, 3), "target 3 is out of range"),
         (["start"], "1 targets for 2 examples"),
     ],
-    ids=str,
+    ids=named,
 )
 def test_wrong_answers(target, message):
     """Also a place in the padding is out of range."""

@@ -122,8 +122,8 @@ _moves = [
     "cat", "stack", "hstack", "vstack", "contiguous", "clone", "to", "type", "type_as", "float", "double", "half",
     "bfloat16", "cpu", "cuda", "index_select", "gather", "take_along_dim", "masked_select", "roll", "flip", "tril",
     "triu", "diagonal", "unfold", "repeat", "repeat_interleave", "tile", "index_put", "index_add", "index_copy",
-    "scatter", "copy", "where", "masked_fill", "pad", "alias", "detach", "real", "nan_to_num", "topk", "sort",
-    "max", "min", "amax", "amin", "dropout", "atleast_1d", "meshgrid",
+    "scatter", "copy", "where", "masked_fill", "pad", "alias", "detach", "real", "nan_to_num", "dropout",
+    "atleast_1d", "meshgrid",
 ]  # fmt: skip
 
 

@@ -19,6 +19,11 @@ def safe_divide(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(b == 0, 0, a / torch.where(b == 0, 1, b))
 
 
+def _owned(result: Tensor) -> Tensor:
+    """A result with memory of its own: autograd forbids a model to write to views that a function returned."""
+    return result.clone() if result._is_view() else result
+
+
 def per_example(x: Tensor) -> Tensor:
     """Sum over all but the batch dimension, kept broadcastable."""
     return x.flatten(1).sum(1).view(-1, *(1,) * (x.dim() - 1)) if x.dim() > 1 else x
@@ -31,7 +36,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Func) -> Tensor:
         ctx.layer = layer
         ctx.save_for_backward(x, weight)
-        return layer(x, weight, bias)  # type: ignore[no-any-return]
+        return _owned(layer(x, weight, bias))
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
@@ -56,7 +61,7 @@ class _SplitLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Func) -> Tensor:
         ctx.layer = layer
         ctx.save_for_backward(x, weight)
-        return layer(x, weight, bias)  # type: ignore[no-any-return]
+        return _owned(layer(x, weight, bias))
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
@@ -151,7 +156,7 @@ class _MatMul(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
-        return a @ b
+        return _owned(a @ b)
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,7 +182,7 @@ class _Bilinear(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, product: Func) -> Tensor:
         ctx.product = product
         ctx.save_for_backward(a, b)
-        return product(a, b)  # type: ignore[no-any-return]
+        return _owned(product(a, b))
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -205,7 +210,7 @@ class _Unchanged(torch.autograd.Function):
     def forward(ctx: Any, func: Func, *args: Any) -> Tensor:
         ctx.shapes = [a.shape if isinstance(a, Tensor) and need else None
                       for a, need in zip(args, ctx.needs_input_grad[1:], strict=True)]  # fmt: skip
-        return func(*args)  # type: ignore[no-any-return]
+        return _owned(func(*args))
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, ...]:
@@ -226,7 +231,7 @@ class _Pool(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, func: Func, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         ctx.save_for_backward(x)
         ctx.call = lambda y: func(y, *args, **kwargs)
-        return func(x, *args, **kwargs)  # type: ignore[no-any-return]
+        return _owned(func(x, *args, **kwargs))
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
