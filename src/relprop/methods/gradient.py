@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,11 @@ from relprop.methods.reading import (
     Inputs,
     batch_size,
     content_generator,
+    copies,
     example,
     input_relevance,
     real_units,
+    select,
     unit_scores,
 )
 from relprop.registry import METHODS
@@ -80,22 +81,22 @@ def integrated_gradients(
     batch = batch_size(inputs)
     start = torch.zeros_like(chosen.value)
     scores: Tensor | None = None
-    for owner, point in _rows(batch, steps + 1, internal_batch_size):
+    for owner, point in copies(batch, steps + 1, internal_batch_size):
         way = _Way(
             alphas[point],
-            _select(inputs, owner, batch).get("input_ids"),
+            select(inputs, owner, batch).get("input_ids"),
             None if reference is None else reference[owner],
         )
         flow = propagate(
             model,
-            _select(inputs, owner, batch),
+            select(inputs, owner, batch),
             [chosen.exact[i] for i in owner],
             rulesets.gradient,
             at=_edited(inputs),
             edit=way.edit,
         )
         change = [wide(g) * d for g, d in zip(flow.arrived, way.differences, strict=True)]
-        part = unit_scores(flow, change, _select(inputs, owner, batch))
+        part = unit_scores(flow, change, select(inputs, owner, batch))
         scores = part.new_zeros((batch, part.shape[1])) if scores is None else scores
         on_the_way = point > 0
         weighted = part[on_the_way] * shares[point[on_the_way]].to(part)[:, None]
@@ -151,22 +152,6 @@ def _edited(inputs: Inputs) -> At:
     return "word_embeddings" if "input_ids" in inputs else "input"
 
 
-def _rows(batch: int, copies: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every copy of every example, in chunks: (index of the example, index of the copy)."""
-    every = torch.arange(batch * copies)
-    for chunk in every.split(max(1, size)):
-        yield chunk // copies, chunk % copies
-
-
-def _select(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
-    return {
-        name: value[owner.to(value.device)]
-        if isinstance(value, Tensor) and value.dim() and len(value) == batch
-        else value
-        for name, value in inputs.items()
-    }
-
-
 @METHODS.register(family="gradient", signed=True, gradients=True, citation="Smilkov et al. 2017, SmoothGrad")
 def smoothgrad(
     model: nn.Module,
@@ -184,8 +169,8 @@ def smoothgrad(
     chosen = predict(model, inputs, target)
     batch = batch_size(inputs)
     scores: Tensor | None = None
-    for owner, sample in _rows(batch, samples, internal_batch_size):
-        part_inputs = _select(inputs, owner, batch)
+    for owner, sample in copies(batch, samples, internal_batch_size):
+        part_inputs = select(inputs, owner, batch)
         shaker = _Noise(inputs, owner, sample, noise, seed)
         flow = propagate(
             model,

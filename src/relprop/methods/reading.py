@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -116,6 +116,23 @@ def example(inputs: Inputs, index: int) -> dict[str, Any]:
 def singles(inputs: Inputs) -> list[dict[str, Any]]:
     """Every example of a batch, as a batch of one."""
     return [example(inputs, i) for i in range(batch_size(inputs))]
+
+
+def copies(batch: int, copies: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every copy of every example, in chunks: (index of the example, index of the copy)."""
+    every = torch.arange(batch * copies)
+    for chunk in every.split(max(1, size)):
+        yield chunk // copies, chunk % copies
+
+
+def select(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
+    """The given examples of a batch, in the given order, as often as they are named."""
+    return {
+        name: value[owner.to(value.device)]
+        if isinstance(value, Tensor) and value.dim() and len(value) == batch
+        else value
+        for name, value in inputs.items()
+    }
 
 
 def real_units(inputs: Inputs) -> Tensor:
