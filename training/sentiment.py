@@ -1,6 +1,7 @@
 """Train relprop's embedded sentiment model: a small BERT distilled from a fine-tuned MiniLM.
 
-    python training/sentiment.py --data ../shared/data
+    python training/sentiment.py --data ../shared/data             # train, about 80 minutes on one core
+    python training/sentiment.py --data ../shared/data --evaluate  # print the embedded model's accuracy
 
 Three stages, each kept in the work folder so that a stopped run goes on where it was:
 1. teacher: MiniLM-L6 fine-tuned on the phrases and sentences of SST-2;
@@ -237,13 +238,17 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("build/sentiment"))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=4, help="epochs of the student")
+    parser.add_argument("--evaluate", action="store_true", help="only print the accuracy of the model in --out")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    args.work.mkdir(parents=True, exist_ok=True)
     rng = random.Random(0)
 
     dev = read_rows(args.data / "sst2-sentences/dev.tsv.gz")
     test = read_rows(args.data / "sst2-sentences/test.tsv.gz")
+    if args.evaluate:
+        report("student", args.out, dev, test)
+        return
+    args.work.mkdir(parents=True, exist_ok=True)
     held_out = {re.sub(r"\W", "", text) for text, _ in dev + test}
 
     def training(rows: list[Row]) -> list[Row]:
@@ -280,9 +285,15 @@ def main() -> None:
     config["dtype"] = "float32"  # stored in half precision, computed in single
     (args.out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
-    student = BertForSequenceClassification.from_pretrained(args.out, dtype=torch.float32)
-    for name, model, words in (("teacher", teacher, teacher_tokenizer), ("student", student, tokenizer)):
-        print(f"{name}: dev {accuracy(model, words, dev):.4f} test {accuracy(model, words, test):.4f}")
+    report("teacher", teacher_folder, dev, test)
+    report("student", args.out, dev, test)
+
+
+def report(name: str, folder: Path, dev: list[Row], test: list[Row]) -> None:
+    """Accuracy of a saved model."""
+    model = BertForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    print(f"{name}: dev {accuracy(model, tokenizer, dev):.4f} test {accuracy(model, tokenizer, test):.4f}")
 
 
 if __name__ == "__main__":
