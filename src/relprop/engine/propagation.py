@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
+from relprop.engine.structure import calls, module_of, path_of
 from relprop.errors import UnruledOpError
 from relprop.ops import Op, op_of, positional, take_inplace
 from relprop.rulebook.rulesets import Expand, RuleSet
@@ -144,12 +145,13 @@ def _within(observer: Observer, run: Run) -> Run:
 
 def _guard(result: Any, op: Op, rules: RuleSet) -> Any:
     """Relevance that reaches an operation without a rule is an error; on a branch that it never reaches, no harm."""
+    running = [module_of(frame) for frame in calls()]
 
     def refuse(relevance: Tensor) -> None:
         if torch.count_nonzero(relevance):
-            raise UnruledOpError(
-                f'relevance reached "{op.name}", for which the rule set "{rules.name}" has no rule: use lrp_ah_ln'
-            )
+            where = f' in "{path_of(running[0], running[-1])}"' if running else ""
+            rule = f'for which the rule set "{rules.name}" has no rule'
+            raise UnruledOpError(f'relevance reached "{op.name}"{where}, {rule}: use lrp_ah_ln')
 
     for tensor in result if isinstance(result, tuple | list) else (result,):
         if isinstance(tensor, Tensor) and tensor.requires_grad:

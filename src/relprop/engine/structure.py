@@ -31,6 +31,11 @@ def module_of(frame: FrameType) -> nn.Module:
     return module
 
 
+def path_of(module: nn.Module, model: nn.Module) -> str:
+    """The module's qualified name in the model."""
+    return next((name for name, one in model.named_modules() if one is module and name), type(module).__name__)
+
+
 def first_tensor(frame: FrameType) -> Tensor | None:
     """The first floating-point tensor that a module was called with: a block's hidden states."""
     local = frame.f_locals
