@@ -287,8 +287,8 @@ class WithCumprod(nn.Module):
 
 
 def test_relevance_at_an_unruled_operation_is_an_error() -> None:
-    """The message names the operation and the rule set."""
-    with pytest.raises(UnruledOpError, match='relevance reached "cumprod", for which the rule set "zplus"'):
+    """The message names the operation, the module and the rule set."""
+    with pytest.raises(UnruledOpError, match='"cumprod" in "WithCumprod", for which the rule set "zplus"'):
         propagate(WithCumprod(stopped=False), {"x": torch.ones(2, 4).double()}, 1, ruleset("zplus"))
 
 
