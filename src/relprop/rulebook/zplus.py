@@ -29,56 +29,51 @@ def per_example(x: Tensor) -> Tensor:
     return x.flatten(1).sum(1).view(-1, *(1,) * (x.dim() - 1)) if x.dim() > 1 else x
 
 
-class _Linear(torch.autograd.Function):
-    """z+ rule: only products x_j w_ji >= 0 count. Z = (xW + |x||W|)/2."""
+class _Layer(torch.autograd.Function):
+    """A linear layer or convolution; `share(x, weight, R, layer)` says what of R reaches x. The bias takes nothing."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Func) -> Tensor:
-        ctx.layer = layer
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Func, share: Func) -> Tensor:
+        ctx.layer, ctx.share = layer, share
         ctx.save_for_backward(x, weight)
         return _owned(layer(x, weight, bias))
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None, None]:
         x, weight = ctx.saved_tensors
+        return ctx.share(x, weight, relevance, ctx.layer), None, None, None, None
+
+
+def positive_products(x: Tensor, weight: Tensor, relevance: Tensor, layer: Func) -> Tensor:
+    """z+ rule: only products x_j w_ji >= 0 count. Z = (xW + |x||W|)/2."""
+    with torch.enable_grad():
+        x, magnitude = x.detach().requires_grad_(), x.detach().abs().requires_grad_()
+        plain, absolute = layer(x, weight, None), layer(magnitude, weight.abs(), None)
+    s = safe_divide(relevance, (plain + absolute).detach() / 2)
+    to_x, to_magnitude = torch.autograd.grad((plain, absolute), (x, magnitude), (s, s))
+    return (x * to_x + magnitude * to_magnitude).detach() / 2
+
+
+def split_products(x: Tensor, weight: Tensor, relevance: Tensor, layer: Func) -> Tensor:
+    """The released code's LRP: x+W+ and x-W- each share all of R, so that a layer may return up to 2 R."""
+    total = torch.zeros_like(x)
+    for part, part_weight in ((x.clamp_min(0), weight.clamp_min(0)), (x.clamp_max(0), weight.clamp_max(0))):
         with torch.enable_grad():
-            x, magnitude = x.detach().requires_grad_(), x.detach().abs().requires_grad_()
-            plain, absolute = ctx.layer(x, weight, None), ctx.layer(magnitude, weight.abs(), None)
-        s = safe_divide(relevance, (plain + absolute).detach() / 2)
-        to_x, to_magnitude = torch.autograd.grad((plain, absolute), (x, magnitude), (s, s))
-        return (x * to_x + magnitude * to_magnitude).detach() / 2, None, None, None
+            part = part.requires_grad_()
+            z = layer(part, part_weight, None)
+        (share,) = torch.autograd.grad(z, part, safe_divide(relevance, z.detach()))
+        total += part.detach() * share
+    return total
 
 
 def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-    """A linear layer or convolution; the bias takes nothing."""
-    return _Linear.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs))
-
-
-class _SplitLinear(torch.autograd.Function):
-    """The released code's LRP: x+W+ and x-W- each share all of R, so that a layer may return up to 2 R."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Func) -> Tensor:
-        ctx.layer = layer
-        ctx.save_for_backward(x, weight)
-        return _owned(layer(x, weight, bias))
-
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
-        x, weight = ctx.saved_tensors
-        total = torch.zeros_like(x)
-        for part, part_weight in ((x.clamp_min(0), weight.clamp_min(0)), (x.clamp_max(0), weight.clamp_max(0))):
-            with torch.enable_grad():
-                part = part.requires_grad_()
-                z = ctx.layer(part, part_weight, None)
-            (share,) = torch.autograd.grad(z, part, safe_divide(relevance, z.detach()))
-            total += part.detach() * share
-        return total, None, None, None
+    """A linear layer or convolution by the z+ rule."""
+    return _Layer.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs), positive_products)
 
 
 def split_linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-    """A linear layer by the released code's LRP."""
-    return _SplitLinear.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs))
+    """A linear layer or convolution by the released code's LRP."""
+    return _Layer.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs), split_products)
 
 
 def add_matmul(func: Func, bias: Tensor, x: Tensor, weight: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -87,61 +82,53 @@ def add_matmul(func: Func, bias: Tensor, x: Tensor, weight: Tensor, *, beta: flo
     def layer(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         return x @ weight * alpha if bias is None else func(bias, x, weight, beta=beta, alpha=alpha)
 
-    return _Linear.apply(x, weight, bias, layer)
+    return _Layer.apply(x, weight, bias, layer, positive_products)
 
 
-def _proportional(u: Tensor, v: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
-    """uS and vS with S = R/(u+v)."""
+class _Sum(torch.autograd.Function):
+    """u + v; `share(u, v, R)` says what of R reaches each."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, v: Tensor, share: Func) -> Tensor:
+        ctx.share = share
+        ctx.save_for_backward(u, v)
+        return u + v
+
+    @staticmethod
+    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor, None]:
+        u, v = ctx.saved_tensors
+        a, b = ctx.share(u, v, relevance)
+        return a.sum_to_size(u.shape), b.sum_to_size(v.shape), None
+
+
+def proportional(u: Tensor, v: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """a = uS, b = vS with S = R/(u+v): the released code's LRP stops here, with shares large and of either sign."""
     s = safe_divide(relevance, u + v)
     return u * s, v * s
 
 
-class _PlainAdd(torch.autograd.Function):
-    """The released code's LRP: shares in proportion, not scaled, so that they may be large and of either sign."""
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
-        ctx.save_for_backward(u, v)
-        return u + v
-
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:
-        u, v = ctx.saved_tensors
-        a, b = _proportional(u, v, relevance)
-        return a.sum_to_size(u.shape), b.sum_to_size(v.shape)
+def normalised(u: Tensor, v: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """Proportional shares, their totals A and B then scaled per example: to |A|/(|A|+|B|) of sum R, and likewise B."""
+    a, b = proportional(u, v, relevance)
+    total, sum_a, sum_b = per_example(relevance), per_example(a), per_example(b)
+    magnitude = sum_a.abs() + sum_b.abs()
+    a = a * safe_divide(sum_a.abs(), magnitude) * safe_divide(total, sum_a)
+    b = b * safe_divide(sum_b.abs(), magnitude) * safe_divide(total, sum_b)
+    return a, b
 
 
-class _Add(torch.autograd.Function):
-    """a = uS, b = vS with S = R/(u+v); then per example the two totals are scaled to share sum R by magnitude."""
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, v: Tensor) -> Tensor:
-        ctx.save_for_backward(u, v)
-        return u + v
-
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:
-        u, v = ctx.saved_tensors
-        a, b = _proportional(u, v, relevance)
-        total, sum_a, sum_b = per_example(relevance), per_example(a), per_example(b)
-        magnitude = sum_a.abs() + sum_b.abs()
-        a = a * safe_divide(sum_a.abs(), magnitude) * safe_divide(total, sum_a)
-        b = b * safe_divide(sum_b.abs(), magnitude) * safe_divide(total, sum_b)
-        return a.sum_to_size(u.shape), b.sum_to_size(v.shape)
-
-
-def add(func: Func, u: Any, v: Any, *, alpha: float = 1, shares: Any = _Add) -> Any:
+def add(func: Func, u: Any, v: Any, *, alpha: float = 1, share: Func = normalised) -> Any:
     """Two live tensors share; a constant takes nothing."""
     if alpha != 1:
         v = v * alpha
     if isinstance(u, Tensor) and isinstance(v, Tensor) and u.requires_grad and v.requires_grad:
-        return shares.apply(u, v)
+        return _Sum.apply(u, v, share)
     return unchanged(torch.add, u, v)
 
 
 def plain_add(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
     """An addition by the released code's LRP."""
-    return add(func, u, v, alpha=alpha, shares=_PlainAdd)
+    return add(func, u, v, alpha=alpha, share=proportional)
 
 
 def subtract(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
@@ -171,8 +158,8 @@ def matmul(func: Func, a: Tensor, b: Tensor) -> Any:
     if a.requires_grad and b.requires_grad:
         return _MatMul.apply(a, b)
     if a.requires_grad:
-        return _Linear.apply(a, b, None, lambda x, w, _: func(x, w))
-    return _Linear.apply(b, a, None, lambda x, w, _: func(w, x))
+        return _Layer.apply(a, b, None, lambda x, w, _: func(x, w), positive_products)
+    return _Layer.apply(b, a, None, lambda x, w, _: func(w, x), positive_products)
 
 
 class _Bilinear(torch.autograd.Function):
@@ -199,8 +186,8 @@ def einsum(func: Func, equation: str, *operands: Any) -> Any:
     if a.requires_grad and b.requires_grad:
         return _Bilinear.apply(a, b, lambda a, b: func(equation, a, b))
     if a.requires_grad:
-        return _Linear.apply(a, b, None, lambda x, w, _: func(equation, x, w))
-    return _Linear.apply(b, a, None, lambda x, w, _: func(equation, w, x))
+        return _Layer.apply(a, b, None, lambda x, w, _: func(equation, x, w), positive_products)
+    return _Layer.apply(b, a, None, lambda x, w, _: func(equation, w, x), positive_products)
 
 
 class _Unchanged(torch.autograd.Function):
