@@ -436,3 +436,47 @@ def test_names_of_the_package_stay_callable():
     """`relprop.explain` is a function also after another name was used (its module has the same name)."""
     code = "import relprop; relprop.Explainer; assert callable(relprop.explain) and callable(relprop.attribute)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+MAPPED = ["attention_last", "rollout", "gae", "grad_cam", "attcat", "gradient_x_input", "gradient"]
+
+
+def test_several_methods_share_one_pass(explainer):
+    """A list of methods gives what each gives alone, from a single forward pass where one can do."""
+    calls = []
+    handle = explainer.model.register_forward_pre_hook(lambda *_: calls.append(1))
+    try:
+        together = explainer([TEXT, "good"], method=MAPPED)
+    finally:
+        handle.remove()
+    assert len(calls) == 1
+    for number, name in enumerate(MAPPED):
+        alone = explainer([TEXT, "good"], method=name)
+        for shared, own in zip(together, alone, strict=True):  # rounding: maps are seen in spelled-out attention
+            assert shared[number].scores == pytest.approx(own.scores, abs=1e-5)
+        assert [one[number].method for one in together] == [name, name]
+
+
+def test_several_methods_for_one_text(explainer):
+    """One text gives one list; options go to the methods that have them; a method may come twice."""
+    found = explainer(TEXT, method=["lrp_ah_ln", "integrated_gradients", "lrp_ah_ln"], steps=3)
+    assert [one.method for one in found] == ["lrp_ah_ln", "integrated_gradients", "lrp_ah_ln"]
+    assert found[0] == found[2]
+    assert found[1].scores == explainer(TEXT, method="integrated_gradients", steps=3).scores
+    with pytest.raises(InputError, match="the list of methods is empty"):
+        explainer(TEXT, method=[])
+
+
+def test_passes_are_not_shared_beyond_a_call(explainer):
+    """Another text at the same address, or changed weights, must not get an old answer."""
+    before = explainer(TEXT, method=["gradient_x_input"])[0]
+    weight = explainer.model.classifier.weight
+    kept = weight.detach().clone()
+    try:
+        with torch.no_grad():
+            weight.mul_(2)
+        after = explainer(TEXT, method=["gradient_x_input"])[0]
+    finally:
+        with torch.no_grad():
+            weight.copy_(kept)
+    assert before.scores != after.scores

@@ -547,3 +547,17 @@ def test_wrong_inputs(change: dict[str, Tensor], message: str) -> None:
     model, inputs = tiny("BertForSequenceClassification")
     with pytest.raises(InputError, match=message):
         attribute(model, {**inputs, **change}, 1)
+
+
+@pytest.mark.parametrize("replacement", [None, 7])
+def test_occlusion_is_a_loop_over_tokens(replacement: int | None) -> None:
+    """BERT reads nothing but embeddings, so hiding an embedding is replacing the token."""
+    model, inputs = tiny("BertForSequenceClassification")
+    plain = model(**inputs).logits[:, 1]
+    expected = torch.zeros(2, 7, dtype=torch.float64)
+    for unit in range(7):
+        ids = inputs["input_ids"].clone()
+        ids[:, unit] = model.config.pad_token_id if replacement is None else replacement
+        expected[:, unit] = plain - model(**{**inputs, "input_ids": ids}).logits[:, 1]
+    found = attribute(model, inputs, 1, "occlusion", replacement=replacement, internal_batch_size=5)
+    assert close(found.scores, expected.detach(), 1e-10)

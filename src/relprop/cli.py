@@ -73,20 +73,17 @@ def explain(
     from relprop.explanation import save, show
     from relprop.registry import METHODS
 
-    records = [METHODS[name.strip()] for name in (compare.split(",") if compare else [method])]
+    names = [METHODS[name.strip()].name for name in (compare.split(",") if compare else [method])]
     explainer = Explainer(model)
-    per_method = [
-        explainer(
-            texts,
-            target=_target(target, explainer.labels),
-            method=record.name,
-            special="drop" if drop_special else "keep",
-            batch_size=batch_size,
-            ledger=ledger and "ledger" in record.options,
-        )
-        for record in records
-    ]
-    found = [one.words() if words else one for together in zip(*per_method, strict=True) for one in together]
+    per_text = explainer(
+        texts,
+        target=_target(target, explainer.labels),
+        method=names,
+        special="drop" if drop_special else "keep",
+        batch_size=batch_size,
+        ledger=ledger,
+    )
+    found = [one.words() if words else one for together in per_text for one in together]
     if json == STDOUT:
         typer.echo("\n".join(one.to_json() for one in found))
     else:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from torch import Tensor, nn
 
 from relprop.attribution import DEFAULT_METHOD, attribute, check_model
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded, Text
-from relprop.engine.run import labels_of
+from relprop.engine.run import labels_of, shared_passes
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.loading import load
@@ -43,49 +43,68 @@ class Explainer:
         """The model's class names."""
         return dict(labels_of(self.model) or {})
 
-    @overload
-    def __call__(self, text: Text, **options: Any) -> Explanation: ...
-    @overload
-    def __call__(self, text: list[str] | list[tuple[str, str]] | list[Text], **options: Any) -> list[Explanation]: ...
-
     def __call__(
         self,
         text: Text | list[Any],
         *,
         target: Any = None,
-        method: str = DEFAULT_METHOD,
+        method: str | list[str] = DEFAULT_METHOD,
         batch_size: int = 32,
         ledger: bool | None = None,
         special: str = "keep",
         max_length: int | None = None,
         progress: bool | None = None,
         **options: Any,
-    ) -> Explanation | list[Explanation]:
+    ) -> Any:
         """Explain one text, one pair of texts (a tuple), or a list of these, in the order given.
 
-        `target`: a class index or name, None for the prediction, a pair for a difference; for a list of texts also a
-        list with one target each. `ledger`: itemise where the output went; None does so for a single text.
-        `special="drop"` leaves out special tokens. Other options are the method's own.
+        Gives an `Explanation`, or a list of them for a list of texts. A list of methods gives a list, one for each
+        method, in place of each explanation; they share passes where they can. `target`: a class index or name, None
+        for the prediction, a pair for a difference; for a list of texts also a list with one target each. `ledger`:
+        itemise where the output went; None does so for a single text. `special="drop"` leaves out special tokens.
+        Other options are the method's own; with several methods, each takes those that it has.
         """
-        record = METHODS[method]
+        methods = method if isinstance(method, list) else [method]
         single = not isinstance(text, list)
         given: list[Any] = [text] if single else text  # type: ignore[assignment]
-        if ledger or (ledger is None and single and "ledger" in record.options):
-            options["ledger"] = True
-        record.check(options)
-        _check(special, batch_size, max_length)
+        asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
+        _check(special, batch_size, max_length, methods)
         rows = self._encode(given, max_length)
         targets = self.targets(target, len(rows))
-        done: dict[int, Explanation] = {}
+        done: dict[int, list[Explanation]] = {}
         for batch in _progress(self._batches(rows, batch_size), progress):
             parts = [rows[i] for i in batch]
             inputs = self._padded(parts)
-            settled = {**self._defaults(record.options, parts, inputs), **options}
-            found = attribute(self.model, inputs, [targets[i] for i in batch], method, **settled)
+            found = self._attribute(inputs, [targets[i] for i in batch], asked, parts)
             for number, i in enumerate(batch):
-                one = self._explanation(given[i], rows[i], found, number)
-                done[i] = one.without_special() if special == "drop" else one
-        return done[0] if single else [done[i] for i in range(len(rows))]
+                each = [self._explanation(given[i], rows[i], found[name], number) for name in methods]
+                done[i] = [one.without_special() for one in each] if special == "drop" else each
+        results: list[Any] = [done[i] if isinstance(method, list) else done[i][0] for i in range(len(rows))]
+        return results[0] if single else results
+
+    def _options(
+        self, method: str, options: dict[str, Any], ledger: bool | None, single: bool, several: bool
+    ) -> dict[str, Any]:
+        """A method's own options; one that it does not have is an error, unless it is meant for another."""
+        record = METHODS[method]
+        own = {name: value for name, value in options.items() if name in record.options or not several}
+        if "ledger" in record.options and (single if ledger is None else ledger):
+            own["ledger"] = True
+        elif ledger and not several:
+            own["ledger"] = True  # which it does not have: refused below
+        record.check(own)
+        return own
+
+    def _attribute(
+        self, inputs: dict[str, Tensor], targets: list[Any], asked: dict[str, dict[str, Any]], rows: list[Encoded]
+    ) -> dict[str, Attribution]:
+        """All methods on one batch. Those that need maps go first: their pass serves the others too."""
+        found = {}
+        with shared_passes():
+            for name in sorted(asked, key=lambda name: not METHODS[name].maps):
+                settled = {**self._defaults(METHODS[name].options, rows, inputs), **asked[name]}
+                found[name] = attribute(self.model, inputs, targets, name, **settled)
+        return found
 
     def _encode(self, given: list[Any], max_length: int | None) -> list[Encoded]:
         limits = [limit for limit in (max_length, texts.limit_of(self.model, self.tokenizer)) if limit is not None]
@@ -131,6 +150,8 @@ class Explainer:
         if "baseline" in known and hidden is not None:
             ids = inputs["input_ids"]
             defaults["baseline"] = ids.masked_fill(texts.content(self.tokenizer, rows).to(ids.device), hidden)
+        if "replacement" in known and hidden is not None:
+            defaults["replacement"] = hidden
         if "internal_batch_size" in known and self._padding is None:
             defaults["internal_batch_size"] = 1
         return defaults
@@ -197,7 +218,9 @@ class Explainer:
         return " - ".join(decoded)
 
 
-def _check(special: str, batch_size: int, max_length: int | None) -> None:
+def _check(special: str, batch_size: int, max_length: int | None, methods: list[str]) -> None:
+    if not methods:
+        raise InputError("the list of methods is empty")
     if special not in ("keep", "drop"):
         raise InputError(f'special is "keep" or "drop", got {special!r}')
     if batch_size < 1:

@@ -19,6 +19,7 @@ from relprop.engine.ledger import Books
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import PLACES, At, Edit, MisfitError, Source, Sources
 from relprop.errors import InputError, ModelError, RelpropError, unknown_name
+from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
 from relprop.targets import Chosen, Labels, choose
 
@@ -63,6 +64,28 @@ def propagate(
     `at`: the first block's input ("block"), the word embeddings, or the model's float "input"; several are tried in
     order, and None tries all three. `capture` keeps attention maps and block inputs; a `HeadMask` also masks heads.
     """
+    plain = edit is None and not (isinstance(capture, HeadMask) or checkpoint or ledger)
+    key = _key(model, inputs, target, rules, at) if plain and _shared() is not None else None
+    if key is not None and (known := _recall(key, bool(capture))) is not None:
+        return known
+    flow = _first_place(model, inputs, target, rules, at, edit, capture, checkpoint, ledger)
+    if key is not None:
+        _remember(key, bool(capture), flow)
+    return flow
+
+
+def _first_place(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    target: Any,
+    rules: RuleSet,
+    at: At | tuple[At, ...] | None,
+    edit: Edit | None,
+    capture: bool | HeadMask,
+    checkpoint: bool,
+    ledger: bool,
+) -> Flow:
+    """The pass at the first place where the model lets scores be read."""
     places = PLACES if at is None else at if isinstance(at, tuple) else (at,)
     for place in places:
         if place not in PLACES:
@@ -77,6 +100,40 @@ def propagate(
         if flow is not None:
             return flow
     raise ModelError(f"no place to read scores from was found (looked at: {', '.join(places)})")
+
+
+_memory = threading.local()
+
+
+@contextmanager
+def shared_passes() -> Iterator[None]:
+    """Inside, methods that want the same pass (same tensors, target and rules) share one; it is dropped at the end."""
+    _memory.flows = {}
+    try:
+        yield
+    finally:
+        _memory.flows = None
+
+
+def _shared() -> dict[Any, Flow] | None:
+    return getattr(_memory, "flows", None)
+
+
+def _key(model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: RuleSet, at: Any) -> tuple[Any, ...]:
+    tensors = tuple((name, id(value)) for name, value in inputs.items())
+    return id(model), tensors, repr(target), rules.name, at
+
+
+def _recall(key: tuple[Any, ...], capture: bool) -> Flow | None:
+    """A pass that kept maps also serves those who want none."""
+    flows = _shared() or {}
+    return flows.get((key, True)) or (None if capture else flows.get((key, False)))
+
+
+def _remember(key: tuple[Any, ...], capture: bool, flow: Flow) -> None:
+    flows = _shared()
+    if flows is not None:
+        flows[key, capture] = flow
 
 
 class _Pass:
@@ -142,6 +199,18 @@ def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Chosen:
         chosen = choose(target, call(model, inputs), inputs, labels_of(model))
     _check_finite(model, chosen)
     return _detached(chosen)
+
+
+def predict_edited(model: nn.Module, inputs: Mapping[str, Any], target: Any, at: At, edit: Edit) -> Chosen:
+    """The target read off a forward pass with an edited input, and no backward pass."""
+    sources = Sources(model, inputs, at, edit, live=False)
+    with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
+        edited = sources.float_inputs(inputs) if at == "input" else inputs
+        with Propagation(rulesets.gradient, [sources]):
+            outputs = call(model, edited)
+        if not sources.placed:
+            raise ModelError(f"no place to change the input was found (looked at: {at})")
+        return _detached(choose(target, outputs, inputs, labels_of(model)))
 
 
 def call(model: nn.Module, inputs: Mapping[str, Any]) -> Any:

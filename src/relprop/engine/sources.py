@@ -36,11 +36,14 @@ class Sources(Observer):
     """Makes live: the input of the first block of every stack, or the word embeddings, or the model's own float input.
 
     `edit(x, ids, lookup)` may change the embedded input x before it is used; `lookup(other_ids)` embeds other tokens
-    (None where x is no embedding).
+    (None where x is no embedding). Without `live` nothing flows back: only the edit takes place.
     """
 
-    def __init__(self, model: nn.Module, inputs: Mapping[str, Any], at: At, edit: Edit | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, inputs: Mapping[str, Any], at: At, edit: Edit | None = None, live: bool = True
+    ) -> None:
         self.at = at
+        self._live = live
         self.placed: list[Source] = []
         self._edit = edit
         self._ids = inputs.get("input_ids")
@@ -57,7 +60,7 @@ class Sources(Observer):
             x, ids = x.transpose(0, 1), ids.t()
         if self._edit is not None:
             x = self._edit(x, ids, lookup)
-        leaf = x.detach().requires_grad_()
+        leaf = x.detach().requires_grad_(self._live)
         self.placed.append(Source(leaf, ids, swapped))
         return leaf.clone().transpose(0, 1) if swapped else leaf.clone()
 

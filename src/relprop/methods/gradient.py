@@ -18,6 +18,7 @@ from relprop.methods.reading import (
     copies,
     example,
     input_relevance,
+    places_late,
     real_units,
     select,
     unit_scores,
@@ -123,14 +124,11 @@ class _Way:
 
     def _start(self, ids: Tensor, baseline: Tensor) -> Tensor:
         """The baseline for what is being embedded: the text itself, lengthened, or shifted by one for a decoder."""
-        known = self._ids
-        assert known is not None
-        length = known.shape[1]
-        if ids.shape[1] >= length and torch.equal(ids[:, :length], known):
-            return torch.cat([baseline, ids[:, length:]], 1)
-        if ids.shape == known.shape and torch.equal(ids[:, 1:], known[:, :-1]):
-            return torch.cat([ids[:, :1], baseline[:, :-1]], 1)
-        return ids
+        assert self._ids is not None
+        shift = places_late(ids, self._ids)
+        if shift == 0:
+            return torch.cat([baseline, ids[:, baseline.shape[1] :]], 1)
+        return torch.cat([ids[:, :1], baseline[:, :-1]], 1) if shift == 1 else ids
 
 
 def _baseline_ids(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -> Tensor | None:

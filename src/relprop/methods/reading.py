@@ -82,12 +82,20 @@ def _features_last(values: Tensor) -> Tensor:
 
 def _in_order(rows: Tensor, source: Source, ids: Tensor) -> Tensor:
     """The rows in the order of `ids`: as they are, cut to length, or one place late."""
-    own = source.ids if source.ids is not None else ids
-    if own.shape[0] == ids.shape[0] and own.shape[1] >= ids.shape[1] and torch.equal(own[:, : ids.shape[1]], ids):
+    shift = places_late(source.ids if source.ids is not None else ids, ids)
+    if shift == 0:
         return rows[:, : ids.shape[1]]
-    if own.shape == ids.shape and torch.equal(own[:, 1:], ids[:, :-1]):  # a decoder reads the text shifted by one
+    if shift == 1:
         return torch.cat([rows[:, 1:], torch.zeros_like(rows[:, :1])], 1)
     return torch.zeros_like(ids, dtype=rows.dtype)  # another text: in the ledger, not in the scores
+
+
+def places_late(own: Tensor, ids: Tensor) -> int | None:
+    """How `own` ids hold the text `ids`: from the start (0), shifted by one as a decoder reads it (1), or not."""
+    length = ids.shape[1]
+    if own.shape[0] == ids.shape[0] and own.shape[1] >= length and torch.equal(own[:, :length], ids):
+        return 0
+    return 1 if own.shape == ids.shape and torch.equal(own[:, 1:], ids[:, :-1]) else None
 
 
 def close(flow: Flow, relevance: list[Tensor], scores: Tensor) -> Ledger:

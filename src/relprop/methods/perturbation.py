@@ -1,0 +1,76 @@
+"""Methods that change the input and look at the output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relprop.engine.run import predict, predict_edited
+from relprop.engine.sources import At, Lookup
+from relprop.methods.reading import Inputs, batch_size, places_late, real_units, select, singles
+from relprop.registry import METHODS
+from relprop.types import Attribution
+
+
+@METHODS.register(family="perturbation", signed=True, gradients=False, citation="Zeiler and Fergus 2014")
+def occlusion(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    replacement: int | None = None,
+    internal_batch_size: int = 32,
+) -> Attribution:
+    """Drop of the target when a unit is hidden.
+
+    A token's embedding becomes that of `replacement` (a token id; None takes the pad token, or zeros); the ids stay, so
+    that a model that looks for its end token still finds it. Without tokens, the unit's row at the first block is 0.
+    """
+    chosen = predict(model, inputs, target)
+    batch = batch_size(inputs)
+    at: At = "word_embeddings" if "input_ids" in inputs else "block"
+    if replacement is None:
+        replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
+    real = _units(model, inputs, chosen.exact, at)
+    scores = chosen.value.new_zeros(real.shape)
+    for owner, unit in (chunk.unbind(1) for chunk in torch.nonzero(real).split(max(1, internal_batch_size))):
+        part = select(inputs, owner, batch)
+        hide = _Hide(part.get("input_ids"), unit, replacement)
+        changed = predict_edited(model, part, [chosen.exact[i] for i in owner], at, hide.edit)
+        scores[owner, unit] = (chosen.value[owner] - changed.value).to(scores)
+    return Attribution(scores, chosen.value, chosen.names, "occlusion", chosen.rows)
+
+
+def _units(model: nn.Module, inputs: Inputs, target: tuple[Any, ...], at: At) -> Tensor:
+    """[batch, units]: which are there to be hidden."""
+    if at == "word_embeddings":
+        return torch.stack([real_units(one) for one in singles(inputs)])
+    shapes: list[tuple[int, ...]] = []
+
+    def look(x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
+        shapes.append(tuple(x.shape))
+        return x
+
+    predict_edited(model, inputs, list(target), at, look)
+    return torch.ones(shapes[0][:2], dtype=torch.bool)
+
+
+class _Hide:
+    """Hides one unit of each row."""
+
+    def __init__(self, ids: Tensor | None, units: Tensor, replacement: int | None) -> None:
+        self._ids, self._units, self._replacement = ids, units, replacement
+
+    def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
+        shift = 0 if ids is None or self._ids is None else places_late(ids, self._ids)
+        if shift is None:
+            return x
+        rows = torch.nonzero(self._units + shift < x.shape[1]).flatten()
+        hidden = x.clone()
+        filler: Tensor | float = 0.0
+        if lookup is not None and ids is not None and self._replacement is not None:
+            filler = lookup(torch.full_like(ids[:1, :1], self._replacement))[0, 0]
+        hidden[rows, self._units[rows] + shift] = filler
+        return hidden
