@@ -341,7 +341,10 @@ def test_plain_ledgers(explainer):
     e = explainer(TEXT, method="integrated_gradients")
     assert e.ledger.constants == e.baseline
     assert e.accounted + e.baseline == pytest.approx(e.value, abs=1e-3)
-    assert explainer(TEXT, method="gradient").ledger is None
+    for method in ("gradient", "rollout", "lrp"):  # norms, attention, and relevance that starts from 1
+        scores = explainer(TEXT, method=method)
+        assert scores.ledger is None
+        assert not scores.heatmap().shares
 
 
 def test_integrated_gradients_start_from_masked_words(explainer):

@@ -1,15 +1,18 @@
 """Parity with the papers' released code, array by array; the paper's variant where both agree."""
 
+import itertools
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import networkx
 import numpy as np
 import pytest
 import torch
 from transformers import BertForSequenceClassification, ViTForImageClassification
 
 from relprop.attribution import attribute
+from relprop.methods.flow import max_flows
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -131,3 +134,35 @@ def test_a_mask_of_ones_is_transformer_attribution(target: int) -> None:
     some = attribute(model, inputs, target, "mask_lrp", mask=torch.tensor(arrays["head_mask_M1"])).scores
     assert distance(every, plain.numpy()) < 1e-9
     assert distance(some[0, 1:], plain[0, 1:].numpy()) > 1e-3
+
+
+@pytest.mark.parametrize("row", [0, 3])
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_attention_flow(row: int, blocks: int) -> None:
+    """The flows of Abnar's code, from two rows at every height."""
+    arrays = np.load(GOLDEN / "bert/golden_alti_flow.npz")
+    weights = bert()[2]["a/f64/t0/chefer/attn"].mean(1)[:blocks] + np.eye(11)
+    flows = max_flows(weights / weights.sum(-1, keepdims=True), np.eye(11)[row])
+    assert distance(torch.tensor(flows), arrays[f"a/f64/abnar/flow_out{row}_layer{blocks - 1}"]) < 1e-6
+
+
+def test_attention_flow_of_the_model() -> None:
+    model, inputs, _ = bert()
+    arrays = np.load(GOLDEN / "bert/golden_alti_flow.npz")
+    found = attribute(model, inputs, 0, "attention_flow").scores[0]
+    assert distance(found, arrays["a/f64/abnar/flow_out0_layer2"]) < 1e-6
+
+
+def test_attention_flow_equals_networkx() -> None:
+    """A slow, independent solver on a small random graph with two rows read."""
+    rng = np.random.default_rng(0)
+    capacities = rng.random((2, 4, 4))
+    capacities /= capacities.sum(-1, keepdims=True)
+    readout = np.array([0.3, 0, 0.7, 0])
+    graph = networkx.DiGraph()
+    for row, weight in enumerate(readout):
+        graph.add_edge("read", (2, row), capacity=weight)
+    for block, row, column in itertools.product(range(2), range(4), range(4)):
+        graph.add_edge((block + 1, row), (block, column), capacity=capacities[block, row, column])
+    flows = np.array([networkx.maximum_flow_value(graph, "read", (0, token)) for token in range(4)])
+    assert distance(torch.tensor(max_flows(capacities, readout)), flows / flows.sum()) < 1e-7

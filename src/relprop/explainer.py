@@ -231,7 +231,8 @@ def _check(special: str, batch_size: int, max_length: int | None, methods: list[
 
 def _plain_ledger(method: str, value: float, scored: float, baseline: float | None) -> Ledger | None:
     """What is known without itemising: the inputs, the baseline, and the rest."""
-    if not METHODS[method].signed:
+    record = METHODS[method]
+    if not (record.complete or "ledger" in record.options):  # its scores are no shares of the value
         return None
     entries = [Entry("", "inputs", "input", scored)]
     if baseline is not None:

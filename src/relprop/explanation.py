@@ -79,7 +79,8 @@ class Explanation:
         """What the renderers draw."""
         sure = f" ({self.probability:.2f})" if self.probability is not None else ""
         prediction = f"{self.prediction}{sure}" if self.prediction else ""
-        return Heatmap(self.units, self.scores, self.method, self.target, self.value, prediction, self.truncated or "")
+        note, shares = self.truncated or "", self.ledger is not None
+        return Heatmap(self.units, self.scores, self.method, self.target, self.value, prediction, note, shares)
 
     def show(self) -> None:
         """Print the coloured text to the terminal."""

@@ -139,3 +139,4 @@ class Heatmap:
     value: float
     prediction: str = ""  # for instance "positive (0.98)"
     note: str = ""  # for instance what was cut off
+    shares: bool = True  # the scores are shares of the value, so that their sum says how much they account for

@@ -3,6 +3,6 @@
 Importing this package fills the registry.
 """
 
-from relprop.methods import attention, baseline, gradient, perturbation, relevance
+from relprop.methods import attention, baseline, flow, gradient, perturbation, relevance
 
-__all__ = ["attention", "baseline", "gradient", "perturbation", "relevance"]
+__all__ = ["attention", "baseline", "flow", "gradient", "perturbation", "relevance"]

@@ -100,7 +100,7 @@ def caption(heatmap: Heatmap) -> Caption:
         method=visible(heatmap.method),
         target=f"{visible(heatmap.target)} = {value}",
         prediction=f"predicted {visible(heatmap.prediction)}" if heatmap.prediction else "",
-        total=f"sum of scores {number(total)} of {value}",
+        total=f"sum of scores {number(total)} of {value}" if heatmap.shares else f"sum of scores {number(total)}",
         note=visible(heatmap.note) if heatmap.note else "",
     )
 

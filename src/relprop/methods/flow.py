@@ -1,0 +1,49 @@
+"""Attention flow: how much can pass from the read-out to each input token through the layered graph of attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_flow
+from torch import nn
+
+from relprop.methods.maps import mean_heads, read_maps, row_normalised, with_identity
+from relprop.methods.reading import Inputs
+from relprop.registry import METHODS
+from relprop.types import Attribution
+
+_UNIT = 2**30  # scipy's flows are 32-bit integers; no flow is larger than what leaves the read-out, which is 1
+
+
+@METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="Abnar and Zuidema 2020")
+def attention_flow(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
+    """Maximum flow from the read-out at the top to each token at the bottom, capacities rownorm(E_h A_b + I), sum 1."""
+    maps = read_maps(model, inputs, target, "attention_flow")
+    capacities = torch.stack([row_normalised(with_identity(mean_heads(a))) for a in maps.weights], 1).double().cpu()
+    flows = [
+        max_flows(layers.numpy(), readout.double().cpu().numpy())
+        for layers, readout in zip(capacities, maps.readout, strict=True)
+    ]
+    return maps.attribution("attention_flow", torch.tensor(np.stack(flows)).to(maps.readout), inputs)
+
+
+def max_flows(capacities: NDArray[np.float64], readout: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Per token the flow that can reach it, as shares. `capacities`: [blocks, rows, columns]; `readout`: [rows]."""
+    blocks, tokens, _ = capacities.shape
+    source = (blocks + 1) * tokens
+    upper = np.repeat(np.arange(tokens, source), tokens)  # node of row i above block b: (b + 1) * tokens + i
+    lower = np.tile(np.arange(tokens), blocks * tokens) + np.repeat(np.arange(blocks) * tokens, tokens * tokens)
+    tops = np.arange(blocks * tokens, source)
+    rows = np.concatenate([upper, np.full(tokens, source)])
+    weights = np.concatenate([capacities.ravel(), readout])
+    graph = csr_matrix(
+        (np.round(weights * _UNIT).astype(np.int32), (rows, np.concatenate([lower, tops]))),
+        shape=(source + 1, source + 1),
+    )
+    flows = np.array([maximum_flow(graph, source, token).flow_value for token in range(tokens)], dtype=np.float64)
+    shares: NDArray[np.float64] = flows / flows.sum()
+    return shares
