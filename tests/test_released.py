@@ -166,3 +166,11 @@ def test_attention_flow_equals_networkx() -> None:
         graph.add_edge((block + 1, row), (block, column), capacity=capacities[block, row, column])
     flows = np.array([networkx.maximum_flow_value(graph, "read", (0, token)) for token in range(4)])
     assert distance(torch.tensor(max_flows(capacities, readout)), flows / flows.sum()) < 1e-7
+
+
+def test_the_released_maps_of_a_mask_of_ones_are_doubled() -> None:
+    """In the released code a mask of ones is not the same as no mask; in the paper's variant it is."""
+    model, inputs, _ = bert()
+    ones = torch.ones(3, 4)
+    found = [attribute(model, inputs, 0, "mask_lrp", variant="released", mask=mask).scores for mask in (None, ones)]
+    assert distance(found[1], found[0].numpy()) > 0.1

@@ -176,8 +176,8 @@ def mask_lrp(
         )
     heads = HeadMask(chosen, late=variant == "released")
     relevance = read_maps(model, inputs, target, "mask_lrp", rulesets.zplus_rules, heads)
-    # In the released code the maps of a masked run are not halved, but those of an unmasked run are.
-    doubled = 2.0 if variant == "released" and not bool(chosen.bool().all()) else 1.0
+    # In the released code the maps of a run with a mask, even one of ones, are not halved; those without a mask are.
+    doubled = 2.0 if variant == "released" and mask is not None else 1.0
     cams = _cams([doubled * r for r in relevance.arrived], gradients.arrived)
     scores = _rolled_out(cams, start_block, variant, relevance)
     scores = without_readout(scores, relevance.readout) if variant == "released" else scores
