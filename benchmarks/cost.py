@@ -136,13 +136,15 @@ def _peak() -> int:
     return int(line.split()[1]) * 1024
 
 
+def memory(work: Work, method: str) -> float:
+    """`peak_memory` in a fresh process."""
+    command = [sys.executable, __file__, "--peak", json.dumps([work.name, work.tokens, method])]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
 def memory_ratio(work: Work, method: str) -> float:
-    """Peak of the method over the peak of the plain pass, each in a fresh process."""
-    peaks = []
-    for name in (method, "plain"):
-        command = [sys.executable, __file__, "--peak", json.dumps([work.name, work.tokens, name])]
-        peaks.append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    return peaks[0] / peaks[1]
+    """Peak of the method over the peak of the plain pass."""
+    return memory(work, method) / memory(work, "plain")
 
 
 def main() -> None:

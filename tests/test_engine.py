@@ -10,7 +10,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from models import CLASSIFIERS, tiny
 from relprop.attribution import attribute, rules
 from relprop.engine.propagation import Propagation
-from relprop.engine.run import call, propagate
+from relprop.engine.calling import call
+from relprop.engine.capture import Watch
+from relprop.engine.run import propagate
 from relprop.engine.sources import Sources
 from relprop.engine.structure import stacks
 from relprop.errors import InputError, ModelError, UnknownNameError, UnruledOpError
@@ -108,7 +110,7 @@ def test_maps_of_eager_and_fused_attention_are_equal(architecture: str, name: st
     for implementation in ("eager", "sdpa"):
         model, inputs = tiny(architecture)
         model.set_attn_implementation(implementation)
-        found[implementation] = propagate(model, inputs, 1, ruleset(name), capture=True).seen.maps
+        found[implementation] = propagate(model, inputs, 1, ruleset(name), watch=Watch()).seen.maps
         if implementation == "eager":
             with torch.no_grad():
                 own = model(**inputs, output_attentions=True).attentions
@@ -137,7 +139,7 @@ def test_maps_of_eager_and_fused_attention_are_equal(architecture: str, name: st
 def test_block_inputs(architecture: str) -> None:
     """One entry a block, in order: the hidden states that the model itself reports, and their gradient."""
     model, inputs = tiny(architecture)
-    seen = propagate(model, inputs, 1, ruleset("gradient"), capture=True).seen
+    seen = propagate(model, inputs, 1, ruleset("gradient"), watch=Watch()).seen
     with torch.no_grad():
         states = model(**inputs, output_hidden_states=True).hidden_states
     assert len(seen.blocks) == model.config.num_hidden_layers == len(states) - 1
@@ -175,7 +177,7 @@ IDS = torch.tensor([[4, 9, 2, 7, 7], [1, 3, 29, 0, 5]])
 
 def readout(model: nn.Module, inputs: dict[str, Tensor], rules: str = "gradient") -> list[list[int]]:
     """Per example the rows of the last block's output that the target reads."""
-    last = propagate(model, inputs, 1, ruleset(rules), capture=True).seen.last
+    last = propagate(model, inputs, 1, ruleset(rules), watch=Watch()).seen.last
     return [torch.nonzero(one.abs().sum(-1)).flatten().tolist() for one in last.arrived]
 
 

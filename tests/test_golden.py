@@ -1,114 +1,44 @@
-"""Plain Hugging Face models give the numbers of the papers' released code and formulas (float64)."""
-
-from functools import cache
-from pathlib import Path
-from typing import Any
+"""Every float64 array of the golden files, under both attention implementations: what `golden_arrays` says it is."""
 
 import numpy as np
 import pytest
-import torch
-from transformers import BertForSequenceClassification
 
-from relprop.attribution import attribute
-from relprop.engine.run import Flow, propagate
-from relprop.rulebook.rulesets import ruleset
+import golden_table
+from golden_arrays import LINES, Line
+from golden_cases import ATTENTION, FILES, MASKS, Case, arrays, keys, passed
 
-GOLDEN = Path(__file__).parent / "golden"
-METHODS = {
-    "gradient_x_input": "gi",
-    "lrp_ah": "lrp_ah",
-    "lrp_ln": "lrp_ln_std",
-    "lrp_ah_ln": "lrp_ah_ln_std",
-}
-PLACES = {"block": "embeddings_output", "word_embeddings": "word_embeddings"}
-
-attention = pytest.mark.parametrize("attention", ["eager", "sdpa"])
-target = pytest.mark.parametrize("target", [0, 1])
+CASES = [(line, key) for line in LINES if line.found is not None for key in line.keys]
 
 
-@cache
-def arrays(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / name) as stored:
-        return dict(stored)
+@pytest.mark.parametrize("file", FILES)
+def test_every_array_has_a_line(file: str) -> None:
+    known = {key for line in LINES if line.file == file for key in line.keys}
+    assert set(keys(file)) == known
+    assert all(line.keys for line in LINES if line.file == file), "a line without an array"
 
 
-@cache
-def model(folder: str, attention: str) -> Any:
-    loaded = BertForSequenceClassification.from_pretrained(
-        GOLDEN / folder, attn_implementation=attention, dtype=torch.float64
-    )
-    assert loaded.config._attn_implementation == attention
-    return loaded.eval()
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize(("line", "key"), CASES, ids=[f"{line.file}:{key}:{line.says}" for line, key in CASES])
+def test_array(line: Line, key: str, attention: str) -> None:
+    assert line.difference(key, attention) < line.tolerance
 
 
-def inputs(folder: str) -> dict[str, torch.Tensor]:
-    ids = torch.tensor(arrays(f"{folder}/golden.npz")["a/input_ids"])
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+def test_the_stored_mask_is_the_one_used() -> None:
+    assert np.array_equal(arrays("bert/golden.npz")["head_mask_M1"], MASKS["M1"])
+    assert np.array_equal(arrays("bert_qa/golden.npz")["head_mask_M1"], MASKS["M1"])
 
 
-def distance(found: torch.Tensor, golden: np.ndarray) -> float:
-    """Largest difference, relative to the largest golden number."""
-    assert found.shape == golden.shape
-    return float(np.abs(found.numpy() - golden).max() / np.abs(golden).max())
+@pytest.mark.parametrize("attention", ATTENTION)
+@pytest.mark.parametrize("folder", ["bert", "vit"])
+def test_the_total_stays_one(folder: str, attention: str) -> None:
+    """By the paper's rules; not by the released LRP's."""
+    case = Case(folder, attention, 0)
+    assert passed(case, "paper").source.sum().item() == pytest.approx(1, abs=1e-9)
+    assert abs(passed(case, "released").source.sum().item() - 1) > 0.1
 
 
-@attention
-@pytest.mark.parametrize("folder", ["ali_bert", "bert"])
-def test_the_golden_model_is_the_released_one(folder: str, attention: str) -> None:
-    """Logits first: if these differ, no array below means anything."""
-    with torch.no_grad():
-        logits = model(folder, attention)(**inputs(folder)).logits
-    assert distance(logits, arrays(f"{folder}/golden.npz")["a/f64/logits"]) < 1e-7
-
-
-@attention
-@target
-@pytest.mark.parametrize("method", METHODS)
-def test_released_code_of_ali(attention: str, target: int, method: str) -> None:
-    """The attention-only BERT of [Ali22]: GI, LRP(AH), LRP(LN) and LRP(AH+LN)."""
-    golden = arrays("ali_bert/golden.npz")
-    found = attribute(model("ali_bert", attention), inputs("ali_bert"), target, method)
-    assert distance(found.scores, golden[f"a/f64/t{target}/{METHODS[method]}"]) < 1e-6
-    assert found.value.item() == pytest.approx(golden["a/f64/logits"][0, target], rel=1e-6)
-
-
-@attention
-@target
-@pytest.mark.parametrize("at", PLACES)
-@pytest.mark.parametrize("method", METHODS)
-def test_formulas_on_a_full_bert(attention: str, target: int, at: str, method: str) -> None:
-    """The detach formulas of [Ali22] on a BERT with feed-forward layers, at both places where scores are read."""
-    golden = arrays("bert/formula_ali_gradsam.npz")[f"a/f64/t{target}/{METHODS[method]}/{PLACES[at]}"]
-    found = attribute(model("bert", attention), inputs("bert"), target, method, at=at)
-    assert distance(found.scores, golden) < 1e-6
-
-
-def captured(attention: str, target: int, rules: str) -> Flow:
-    return propagate(model("bert", attention), inputs("bert"), target, ruleset(rules), capture=True)
-
-
-@attention
-@target
-def test_attention_maps_and_their_gradients(attention: str, target: int) -> None:
-    """A_b and G_b, also where the fused kernel never makes the map."""
-    golden = arrays("bert/golden.npz")
-    flow = captured(attention, target, "gradient")
-    assert flow.seen is not None
-    maps = torch.cat([one.weights for one in flow.seen.maps])
-    gradients = torch.cat([one.arrived for one in flow.seen.maps])
-    assert distance(maps, golden[f"a/f64/t{target}/chefer/attn"]) < 1e-9
-    assert distance(gradients, golden[f"a/f64/t{target}/chefer/attn_grad"]) < 1e-9
-
-
-@attention
-@target
-def test_released_relevance_of_chefer(attention: str, target: int) -> None:
-    """R_b and the relevance at the encoder's input, by the rules of [Chefer21]; the total stays 1."""
-    golden = arrays("bert/golden.npz")
-    flow = captured(attention, target, "zplus")
-    assert flow.seen is not None
-    relevance = torch.cat([one.arrived for one in flow.seen.maps])
-    assert distance(relevance, golden[f"a/f64/t{target}/chefer/attn_cam_ours"]) < 1e-6
-    (at_input,) = flow.relevance()
-    assert distance(at_input, golden[f"a/f64/t{target}/chefer/relprop_ours_encoder_input"]) < 1e-6
-    assert at_input.sum().item() == pytest.approx(1.0, abs=1e-6)
+def test_the_page_has_this_table() -> None:
+    """Its rows and verdicts; the measured numbers are the machine's own."""
+    page = golden_table.on_page(golden_table.PAGE.read_text())
+    assert golden_table.structure(page) == golden_table.structure(golden_table.table(measure=False))
+    assert "NOT MATCHED" not in page

@@ -15,7 +15,11 @@ from relprop.types import Attribution
 
 NAMES = METHODS.names()
 GRADIENT = [record.name for record in METHODS if record.gradients]
-FAST: dict[str, dict[str, Any]] = {"integrated_gradients": {"steps": 6}, "smoothgrad": {"samples": 3}}
+FAST: dict[str, dict[str, Any]] = {
+    "integrated_gradients": {"steps": 6},
+    "smoothgrad": {"samples": 3},
+    "shapley": {"max_evals": 105},  # three orders of 17 patches
+}
 TEXT = (
     "BertForSequenceClassification",
     "RobertaForSequenceClassification",
@@ -261,7 +265,7 @@ def test_seeds(method: str) -> None:
 def test_complete_where_declared(architecture: str, method: str) -> None:
     """The scores sum to value - baseline value (smooth models: kinks as in T5's ReLU need more steps)."""
     model, inputs = tiny(architecture)
-    found = attribute(model, inputs, 1, method, steps=200)
+    found = attribute(model, inputs, 1, method, **({"steps": 200} if "steps" in METHODS[method].options else {}))
     assert found.baseline is not None
     assert close(found.scores.sum(1), found.value - found.baseline, 1e-6)
 

@@ -15,7 +15,11 @@ from relprop.errors import ModelError
 from relprop.registry import METHODS
 
 NAMES = METHODS.names()
-FAST: dict[str, dict[str, Any]] = {"integrated_gradients": {"steps": 3}, "smoothgrad": {"samples": 2}}
+FAST: dict[str, dict[str, Any]] = {
+    "integrated_gradients": {"steps": 3},
+    "smoothgrad": {"samples": 2},
+    "shapley": {"max_evals": 105},  # three orders of 17 patches
+}
 ARCHITECTURES = ("BertForSequenceClassification", "LlamaForSequenceClassification", "Qwen2MoeForSequenceClassification",
                  "T5ForSequenceClassification")  # fmt: skip
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_forward_hooks_with_kwargs",

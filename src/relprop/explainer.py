@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 from relprop.attribution import DEFAULT_METHOD, attribute, check_model
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded, Text
-from relprop.engine.run import labels_of, shared_passes
+from relprop.engine.calling import labels_of
+from relprop.engine.sharing import shared_passes
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.loading import load
@@ -100,7 +102,7 @@ class Explainer:
     ) -> dict[str, Attribution]:
         """All methods on one batch. Those that need maps go first: their pass serves the others too."""
         found = {}
-        with shared_passes():
+        with shared_passes() if len(asked) > 1 else nullcontext():
             for name in sorted(asked, key=lambda name: not METHODS[name].maps):
                 settled = {**self._defaults(METHODS[name].options, rows, inputs), **asked[name]}
                 found[name] = attribute(self.model, inputs, targets, name, **settled)

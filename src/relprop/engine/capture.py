@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from relprop.engine.propagation import Observer, Propagation, Run
 from relprop.engine.structure import Paths, calls, first_tensor, module_of, stacks
-from relprop.errors import ModelError
+from relprop.errors import InputError, ModelError
 from relprop.ops import Op
+from relprop.rulebook.attention import watched
+from relprop.rulebook.rulesets import RuleSet
 
 # Calls that hand an attention map on as it is.
 _CARRIES = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "view", "reshape",
@@ -21,22 +23,58 @@ _CARRIES = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "do
 
 @dataclass
 class Map:
-    """Attention weights [batch, heads, queries, keys] and, after the backward pass, the gradient or relevance there."""
+    """Attention weights [batch, heads, queries, keys] and what flowed back to them: their gradient, their relevance."""
 
     block: int
     module: str
-    weights: Tensor
-    arrived: Tensor | None = None
+    weights: Tensor | None
+    shape: tuple[int, ...]
+    gradient: Tensor | None = None
+    relevance: Tensor | None = None
+    folded: Tensor | None = None  # what a watch's `fold` made of them; they are gone then
+
+    @property
+    def arrived(self) -> Tensor | None:
+        """What the pass carried."""
+        return self.gradient if self.relevance is None else self.relevance
 
 
 @dataclass
 class Block:
-    """A block's input and, after the backward pass, what flows back to it."""
+    """A block's input and what flowed back to it."""
 
     index: int
     module: str
     input: Tensor
-    arrived: Tensor | None = None
+    gradient: Tensor | None = None
+    relevance: Tensor | None = None
+
+    @property
+    def arrived(self) -> Tensor | None:
+        return self.gradient if self.relevance is None else self.relevance
+
+    def effect(self) -> Tensor:
+        """[batch, rows]: input times gradient, or the relevance, of each row."""
+        if self.gradient is not None:
+            return (self.input.detach().double() * self.gradient.double()).sum(-1)
+        return torch.zeros(self.input.shape[:-1]) if self.relevance is None else self.relevance.double().sum(-1)
+
+
+Fold = Callable[[Map], Tensor]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What to see of attention, and what to keep of it.
+
+    `fold` turns a map and what flowed back to it into what a method needs, block by block, so that maps are not
+    hoarded; block inputs are then kept only on request. Without it all is kept.
+    """
+
+    heads: HeadMask | None = None
+    fold: Fold | None = None
+    blocks: bool = False
+    last: bool = False  # only the last map is wanted: nothing flows back beyond it
 
 
 @dataclass
@@ -54,9 +92,8 @@ class Seen:
         """
         if self.last is None or self.last.arrived is None:
             raise ModelError("no block of the model was seen to feed the target")
-        states, arrived = (tensor.detach().to(torch.float64) for tensor in (self.last.input, self.last.arrived))
-        read = (arrived != 0).any(-1)
-        fed = torch.where(read, (states * arrived).sum(-1).abs(), 0)
+        read = (self.last.arrived != 0).any(-1)
+        fed = torch.where(read, self.last.effect().abs(), 0)
         total = fed.sum(-1, keepdim=True)
         return torch.where(total > 0, fed / total.clamp_min(1e-300), read / read.sum(-1, keepdim=True).clamp_min(1))
 
@@ -87,50 +124,101 @@ class HeadMask:
 
 
 class Capture(Observer):
-    """Keeps attention maps, block inputs and what flows back to them; may let relevance through some heads only."""
+    """Sees attention maps, block inputs and what flows back to them; may let relevance through some heads only."""
 
-    def __init__(self, model: nn.Module, batch: int, heads: HeadMask | None = None) -> None:
+    def __init__(self, model: nn.Module, batch: int, watch: Watch, rules: RuleSet, live: bool = True) -> None:
         self.seen = Seen()
         self._batch = batch
-        self._heads = heads
+        self._watch = watch
+        self._rules = rules
+        self._live = live  # False: nothing flows back through the blocks, only through what follows the last one
         self._paths = Paths(model)
-        self._blocks = {id(block) for stack in stacks(model) for block in stack}
+        self._blocks = {id(block): block is stack[-1] for stack in stacks(model) for block in stack}
         self._inside: Any = None  # the frame of the block that is running
+        self._count = 0  # blocks entered
+        self.end: Tensor | None = None  # where the way back ends, if before the sources
         self._weights: dict[int, Tensor] = {}  # results of softmax, and what handed them on
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in calls() if id(module_of(f)) in self._blocks), None)
-        entered = frame is not None and frame is not self._inside
-        self._inside = frame
-        if entered and frame is not None:
-            x = first_tensor(frame)
-            if x is not None and mode.is_live(x):
-                x = mode.stand_in(x)
-                block = Block(len(self.seen.blocks), self._paths.here(), x)
-                self.seen.blocks.append(block)
-                x.register_hook(_keep(block))
+        if frame is self._inside:
+            return
+        left, self._inside = self._inside, frame
+        if not self._live:
+            self._count += frame is not None
+            if left is not None and self._blocks[id(module_of(left))]:
+                self._make_live(mode)
+        elif frame is not None:
+            self._enter(mode, first_tensor(frame))
+
+    def _enter(self, mode: Propagation, x: Tensor | None) -> None:
+        if x is None or not mode.is_live(x):
+            return
+        self._count += 1
+        if self._watch.fold is None or self._watch.blocks:
+            x = mode.stand_in(x)
+            block = Block(len(self.seen.blocks), self._paths.here(), x)
+            self.seen.blocks.append(block)
+            x.register_hook(self._keep(block))
+
+    def _make_live(self, mode: Propagation) -> None:
+        """What follows the last block is to be traced back to its output, and no further."""
+        if self.seen.last is not None:
+            leaf = self.seen.last.input.detach().requires_grad_()
+            mode.replace(self.seen.last.input, leaf)
+            self.seen.last = Block(self._count, self.seen.last.module, leaf)
 
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         if op.name == "matmul" and id(args[0]) in self._weights:
             result = self._values(args[0], args[1], lambda values: run(op, (args[0], values), kwargs))
         elif op.name == "einsum" and len(args) == 3 and id(args[1]) in self._weights:
             result = self._values(args[1], args[2], lambda values: run(op, (args[0], args[1], values), kwargs))
+        elif op.name == "scaled_dot_product_attention":
+            result = self._fused(args, kwargs)
         else:
             result = run(op, args, kwargs)
         self._follow(op, args, result)
         if self._inside is not None and isinstance(result, Tensor) and result.requires_grad:
-            self.seen.last = Block(len(self.seen.blocks), self._paths.here(), result)
+            self.seen.last = Block(self._count, self._paths.here(), result)
         return result
-
-    def finish(self) -> None:
-        """After the forward pass: watch what flows back to the last block's output."""
-        self._inside = None
-        if self.seen.last is not None:
-            self.seen.last.input.register_hook(_keep(self.seen.last))
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        if not self._live and self._inside is not None and isinstance(result, Tensor) and result.is_floating_point():
+            product = {"matmul": 0, "einsum": 1}.get(op.name, -1)
+            if product >= 0 and id(args[product]) in self._weights:
+                self._tap(args[product])
+            self.seen.last = Block(self._count, "", result)
         self._follow(op, args, result)
         return result
+
+    def finish(self, gradients: Seen | None = None) -> None:
+        """After the forward pass: watch what flows back to the last block's output. `gradients`: of an earlier pass."""
+        self._inside = None
+        self._check_heads()
+        if gradients is not None and gradients.last is not None and self.seen.last is not None:
+            self.seen.last.gradient = gradients.last.gradient
+            for entry, earlier in zip(self.seen.maps, gradients.maps, strict=True):
+                entry.gradient = earlier.gradient
+        if self.seen.last is not None and self.seen.last.input.requires_grad:
+            self.seen.last.input.register_hook(self._keep(self.seen.last))
+
+    def _check_heads(self) -> None:
+        if self._watch.heads is not None and self.seen.maps:
+            given, own = tuple(self._watch.heads.mask.shape), (self._count, self.seen.maps[-1].shape[1])
+            if given != own:
+                raise InputError(f"the head mask has shape {given}, the model {own[0]} blocks of {own[1]} heads")
+
+    def settle(self) -> None:
+        """After the backward pass: maps that nothing flowed back to."""
+        wanted = self.seen.maps[-1:] if self._watch.last else self.seen.maps
+        for entry in wanted:
+            if self._watch.fold is not None and entry.folded is None:
+                last = self.seen.last
+                zeros = torch.zeros(
+                    (), dtype=last.input.dtype if last else None, device=last.input.device if last else None
+                )
+                entry.weights = zeros.expand(entry.shape) if entry.weights is None else entry.weights
+                self._fold(entry)
 
     def _follow(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
         """A softmax makes a map; dropout, casts and reshapes hand it on."""
@@ -143,35 +231,83 @@ class Capture(Observer):
     def _values(self, weights: Tensor, values: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
         """The product of a map with the values: the map is kept, the relevance of heads is masked."""
         self._tap(weights)
-        block = len(self.seen.blocks) - 1
-        if self._heads is None:
+        heads, block = self._watch.heads, self._count - 1
+        if heads is None:
             return product(values)
-        if not self._heads.late:
+        if not heads.late:
             result = product(values)
-            result.register_hook(self._by_head(self._heads.entering(block)))
+            result.register_hook(self._by_head(heads.entering(block)))
             return result
         values = values.view_as(values)
         for tensor in (weights, values):
-            tensor.register_hook(self._by_head(self._heads.leaving(block)))
+            tensor.register_hook(self._by_head(heads.leaving(block)))
         return product(values)
 
-    def _by_head(self, edit: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        """`edit` on [batch, heads, ...], also where the model has batch and heads in one dimension."""
-        return lambda x: edit(x.unflatten(0, (self._batch, -1))).flatten(0, 1) if x.dim() == 3 else edit(x)
+    def _by_head(self, edit: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor | None]:
+        """`edit` relevance as [batch, heads, ...], also where the model has batch and heads in one dimension."""
+
+        def edited(x: Tensor) -> Tensor | None:
+            if self._gradient_flows:
+                return None
+            return edit(x.unflatten(0, (self._batch, -1))).flatten(0, 1) if x.dim() == 3 else edit(x)
+
+        return edited
+
+    def _fused(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """Attention whose map is made, seen and folded on the way back, and never kept."""
+        query, key, value, *rest = args
+        query, key, value = (one.unflatten(0, (self._batch, -1)) if one.dim() == 3 else one for one in args[:3])
+        entry = self._new_map(None, (*query.shape[:-1], key.shape[-2]))
+        self.end = next(one for one in (query, key, value) if one.requires_grad) if self._watch.last else None
+
+        def tell(weights: Tensor, gradient: Tensor) -> None:
+            entry.weights, entry.gradient = weights, gradient
+            self._fold(entry)
+
+        result: Tensor = watched(tell, query, key, value, *rest, **kwargs)
+        return result if args[0].dim() == query.dim() else result.flatten(0, 1)
+
+    def _new_map(self, weights: Tensor | None, shape: Sequence[int]) -> Map:
+        if self._watch.last and self.seen.maps:
+            self.seen.maps[-1].weights = None
+        entry = Map(self._count - 1, self._paths.here(), weights, tuple(shape))
+        self.seen.maps.append(entry)
+        self._weights.clear()
+        return entry
 
     def _tap(self, weights: Tensor) -> None:
         """Keep the map that a product with the values uses."""
         shaped = weights.unflatten(0, (self._batch, -1)) if weights.dim() == 3 else weights
-        entry = Map(len(self.seen.blocks) - 1, self._paths.here(), shaped.detach())
-        self.seen.maps.append(entry)
-        self._weights.clear()
+        entry = self._new_map(shaped.detach(), shaped.shape)
         if weights.requires_grad:
-            weights.register_hook(_keep(entry, shaped.shape))
+            self.end = weights if self._watch.last else None
+            weights.register_hook(self._keep(entry, shaped.shape))
+        elif not self._live and self._watch.fold is not None:
+            self._fold(entry)
 
+    @property
+    def _gradient_flows(self) -> bool:
+        phase = self._rules.phase
+        return self._rules.carries == "gradient" if phase is None else phase.gradient
 
-def _keep(entry: Map | Block, shape: Any = None) -> Callable[[Tensor | None], None]:
-    def keep(arrived: Tensor | None) -> None:
-        if arrived is not None:
-            entry.arrived = arrived.detach() if shape is None else arrived.detach().reshape(shape)
+    def _keep(self, entry: Map | Block, shape: Any = None) -> Callable[[Tensor | None], None]:
+        def keep(arrived: Tensor | None) -> None:
+            if arrived is None:
+                return
+            found = arrived.detach() if shape is None else arrived.detach().reshape(shape)
+            if self._gradient_flows:
+                entry.gradient = found
+            else:
+                entry.relevance = found
+            done = not self._gradient_flows or self._rules.carries == "gradient"
+            if done and isinstance(entry, Map) and self._watch.fold is not None:
+                self._fold(entry)
 
-    return keep
+        return keep
+
+    def _fold(self, entry: Map) -> None:
+        """Make of a map what is needed, and let go of it. One that is no map of all tokens by all tokens stays."""
+        if len(entry.shape) == 4 and entry.shape[2] == entry.shape[3]:
+            assert self._watch.fold is not None
+            entry.folded = self._watch.fold(entry)
+            entry.weights = entry.gradient = entry.relevance = None

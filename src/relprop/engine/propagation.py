@@ -82,16 +82,16 @@ class Propagation(TorchFunctionMode):
         if kwargs:
             values, live_too = self._admit(tuple(kwargs.values()))
             kwargs, live = dict(zip(kwargs, values, strict=True)), live or live_too
+        rule = self.rules.get(op.name)
+        if isinstance(rule, Expand) and (live or rule.always):
+            with self:
+                result = rule.function(*admitted, **kwargs)
+            return self._write(admitted[0], result) if op.in_place else result
         if not live:
             result = func(*admitted, **kwargs)
             for observer in self.observers:
                 result = observer.constant(op, args, kwargs, result)
             return result
-        rule = self.rules.get(op.name)
-        if isinstance(rule, Expand):
-            with self:
-                result = rule.function(*admitted, **kwargs)
-            return self._write(admitted[0], result) if op.in_place else result
         run: Run = self._run
         for observer in self._wrapping:
             run = _within(observer, run)
@@ -148,7 +148,8 @@ def _guard(result: Any, op: Op, rules: RuleSet) -> Any:
     running = [module_of(frame) for frame in calls()]
 
     def refuse(relevance: Tensor) -> None:
-        if torch.count_nonzero(relevance):
+        gradient = rules.phase is not None and rules.phase.gradient
+        if not gradient and torch.count_nonzero(relevance):
             where = f' in "{path_of(running[0], running[-1])}"' if running else ""
             rule = f'for which the rule set "{rules.name}" has no rule'
             raise UnruledOpError(f'relevance reached "{op.name}"{where}, {rule}: use lrp_ah_ln')

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
-import threading
-import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.capture import Capture, HeadMask, Seen
+from relprop.engine.calling import batch_of, call, check_finite, check_live, evaluating, labels_of, wide
+from relprop.engine.capture import Capture, Fold, Seen, Watch
 from relprop.engine.checkpoint import Checkpoint
 from relprop.engine.ledger import Books
 from relprop.engine.propagation import Propagation
+from relprop.engine.sharing import key_of, recall, remember
 from relprop.engine.sources import PLACES, At, Edit, MisfitError, Source, Sources
-from relprop.errors import InputError, ModelError, RelpropError, unknown_name
+from relprop.errors import InputError, ModelError, unknown_name
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
-from relprop.targets import Chosen, Labels, choose
+from relprop.rulebook.zplus import OneWayError, Phase
+from relprop.targets import Chosen, choose
+
+Places = At | tuple[At, ...] | None
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Flow:
     carries: str
     seen: Seen | None = None
     books: Books | None = None
+    gradient: Flow | None = None  # the gradient's own way back, where one forward pass served both
 
     def relevance(self) -> list[Tensor]:
         """Per source, element by element, in float32 or better."""
@@ -43,8 +45,18 @@ class Flow:
         ]
 
 
-def wide(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+@dataclass(frozen=True)
+class _Plan:
+    """How a pass goes."""
+
+    rules: RuleSet
+    at: Places
+    edit: Edit | None
+    watch: Watch | None
+    two_way: bool
+    checkpoint: bool
+    ledger: bool
+    gradients: Seen | None = None  # found by an earlier pass
 
 
 def propagate(
@@ -53,110 +65,82 @@ def propagate(
     target: Any,
     rules: RuleSet,
     *,
-    at: At | tuple[At, ...] | None = None,
+    at: Places = None,
     edit: Edit | None = None,
-    capture: bool | HeadMask = False,
+    watch: Watch | None = None,
+    two_way: bool = False,
     checkpoint: bool = False,
     ledger: bool = False,
 ) -> Flow:
     """Run `model(**inputs)` under `rules` and let the target flow back to where the scores are read.
 
     `at`: the first block's input ("block"), the word embeddings, or the model's float "input"; several are tried in
-    order, and None tries all three. `capture` keeps attention maps and block inputs; a `HeadMask` also masks heads.
+    order, and None tries all three. `watch` says what to see of attention. `two_way`: relevance-carrying rules also let
+    the gradient flow back, from the same forward pass where the model allows.
     """
-    plain = edit is None and not (isinstance(capture, HeadMask) or checkpoint or ledger)
-    key = _key(model, inputs, target, rules, at) if plain and _shared() is not None else None
-    if key is not None and (known := _recall(key, bool(capture))) is not None:
-        return known
-    flow = _first_place(model, inputs, target, rules, at, edit, capture, checkpoint, ledger)
-    if key is not None:
-        _remember(key, bool(capture), flow)
+    plan = _Plan(rules, at, edit, watch, two_way, checkpoint, ledger)
+    shareable = edit is None and not (watch is not None and watch.heads) and not (checkpoint or ledger)
+    key = key_of(model, inputs, target, rules.name, at) if shareable else None
+    if key is None:
+        return _settled(model, inputs, target, plan)
+    wanted = (watch is not None, two_way)
+    if (known := recall(key, *wanted)) is not None:
+        return known  # type: ignore[no-any-return]
+    # What this method would fold away, another may want.
+    flow = _settled(model, inputs, target, replace(plan, watch=watch and Watch()))
+    remember(key, *wanted, flow)
+    if flow.gradient is not None:
+        gradient_key = key_of(model, inputs, target, rulesets.gradient.name, at)
+        assert gradient_key is not None
+        remember(gradient_key, watch is not None, False, flow.gradient)
     return flow
 
 
-def _first_place(
-    model: nn.Module,
-    inputs: Mapping[str, Any],
-    target: Any,
-    rules: RuleSet,
-    at: At | tuple[At, ...] | None,
-    edit: Edit | None,
-    capture: bool | HeadMask,
-    checkpoint: bool,
-    ledger: bool,
-) -> Flow:
+def _settled(model: nn.Module, inputs: Mapping[str, Any], target: Any, plan: _Plan) -> Flow:
+    """Both ways from one forward pass; from two, where the rules cut the gradient."""
+    try:
+        return _first_place(model, inputs, target, plan)
+    except OneWayError:
+        alone = replace(plan, two_way=False, rules=rulesets.gradient, watch=plan.watch and Watch())
+        gradient = _first_place(model, inputs, target, alone)
+        flow = _first_place(model, inputs, target, replace(plan, two_way=False, gradients=gradient.seen))
+        return replace(flow, gradient=gradient)
+
+
+def _first_place(model: nn.Module, inputs: Mapping[str, Any], target: Any, plan: _Plan) -> Flow:
     """The pass at the first place where the model lets scores be read."""
-    places = PLACES if at is None else at if isinstance(at, tuple) else (at,)
+    places = PLACES if plan.at is None else plan.at if isinstance(plan.at, tuple) else (plan.at,)
     for place in places:
         if place not in PLACES:
             raise unknown_name("place", place, PLACES)
-        pass_ = _Pass(model, inputs, rules, Sources(model, inputs, place, edit), capture, checkpoint, ledger)
+        pass_ = _Pass(model, inputs, Sources(model, inputs, place, plan.edit), plan)
         try:
             flow = pass_.run(target)
         except MisfitError as misfit:
             if len(places) == 1:
-                raise InputError(f'scores cannot be read at="{at}": {misfit}; try at="word_embeddings"') from None
+                raise InputError(f'scores cannot be read at="{place}": {misfit}; try at="word_embeddings"') from None
             continue
         if flow is not None:
             return flow
     raise ModelError(f"no place to read scores from was found (looked at: {', '.join(places)})")
 
 
-_memory = threading.local()
-
-
-@contextmanager
-def shared_passes() -> Iterator[None]:
-    """Inside, methods that want the same pass (same tensors, target and rules) share one; it is dropped at the end."""
-    _memory.flows = {}
-    try:
-        yield
-    finally:
-        _memory.flows = None
-
-
-def _shared() -> dict[Any, Flow] | None:
-    return getattr(_memory, "flows", None)
-
-
-def _key(model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: RuleSet, at: Any) -> tuple[Any, ...]:
-    tensors = tuple((name, id(value)) for name, value in inputs.items())
-    return id(model), tensors, repr(target), rules.name, at
-
-
-def _recall(key: tuple[Any, ...], capture: bool) -> Flow | None:
-    """A pass that kept maps also serves those who want none."""
-    flows = _shared() or {}
-    return flows.get((key, True)) or (None if capture else flows.get((key, False)))
-
-
-def _remember(key: tuple[Any, ...], capture: bool, flow: Flow) -> None:
-    flows = _shared()
-    if flows is not None:
-        flows[key, capture] = flow
-
-
 class _Pass:
     """The observers of one pass, and the pass itself."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        inputs: Mapping[str, Any],
-        rules: RuleSet,
-        sources: Sources,
-        capture: bool | HeadMask,
-        checkpoint: bool,
-        ledger: bool,
-    ) -> None:
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Any], sources: Sources, plan: _Plan) -> None:
         self.model = model
         self.sources = sources
         self.inputs = sources.float_inputs(inputs) if sources.at == "input" else inputs
-        self.rules = rules.with_maps() if capture else rules
-        self.saver = Checkpoint(model) if checkpoint else None
-        heads = capture if isinstance(capture, HeadMask) else None
-        self.capture = Capture(model, _batch(inputs), heads) if capture else None
-        self.books = Books(model, rules.carries) if ledger else None
+        self.phase = Phase() if plan.two_way else None
+        rules = plan.rules if self.phase is None else plan.rules.two_way(self.phase)
+        if plan.watch is not None:  # only the plain gradient can be watched in fused attention
+            rules = rules.with_maps(fused=plan.watch.fold is not None and plan.rules is rulesets.gradient)
+        self.rules = rules
+        self.saver = Checkpoint(model) if plan.checkpoint else None
+        self.capture = Capture(model, batch_of(inputs), plan.watch, self.rules) if plan.watch else None
+        self.gradients = plan.gradients
+        self.books = Books(model, rules.carries) if plan.ledger else None
 
     def run(self, target: Any) -> Flow | None:
         """The flow, or None where no source was found."""
@@ -165,15 +149,29 @@ class _Pass:
             if not self.sources.placed:
                 return None
             chosen = choose(target, outputs, self.inputs, labels_of(self.model))
-            _check_finite(self.model, chosen)
-            _check_live(chosen)
+            check_finite(self.model, chosen)
+            check_live(chosen)
             if self.books is not None:
                 self.books.look_for_opaque(chosen.value)
-            leaves = [source.leaf for source in self.sources.placed]
-            arrived = torch.autograd.grad(chosen.value.sum(), leaves, allow_unused=True)
+            gradient = None
+            if self.phase is not None:
+                gradient = self._flow(chosen, "gradient", keep_graph=True)
+                self.phase.gradient = False
+            flow = self._flow(chosen, self.rules.carries)
+        if self.capture is not None:
+            self.capture.settle()
+        return replace(flow, books=self.books, gradient=gradient)
+
+    def _flow(self, chosen: Chosen, carries: str, keep_graph: bool = False) -> Flow:
+        sources = tuple(self.sources.placed)
+        seen = None if self.capture is None else self.capture.seen
+        if self.capture is not None and self.capture.end is not None:
+            torch.autograd.grad(chosen.value.sum(), self.capture.end, allow_unused=True)
+            return Flow(_detached(chosen), (), (), carries, seen)
+        leaves = [source.leaf for source in sources]
+        arrived = torch.autograd.grad(chosen.value.sum(), leaves, allow_unused=True, retain_graph=keep_graph)
         reached = tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, arrived, strict=True))
-        seen = self.capture.seen if self.capture else None
-        return Flow(_detached(chosen), tuple(self.sources.placed), reached, self.rules.carries, seen, self.books)
+        return Flow(_detached(chosen), sources, reached, carries, seen)
 
     def _forward(self) -> Any:
         every = (self.sources, self.saver, self.capture, self.books)
@@ -184,8 +182,30 @@ class _Pass:
             if self.saver is not None:
                 self.saver.close()
         if self.capture is not None:
-            self.capture.finish()
+            self.capture.finish(self.gradients)
         return outputs
+
+
+def attend(model: nn.Module, inputs: Mapping[str, Any], target: Any, fold: Fold) -> Flow:
+    """The attention maps of a forward pass, folded as they are seen; the target flows back through the head only.
+
+    Where it cannot be traced to the last block's output alone, it flows back all the way.
+    """
+    if key_of(model, inputs, target, "", None) is not None:  # another method may need the way back
+        return propagate(model, inputs, target, rulesets.gradient, watch=Watch(fold=fold))
+    rules = rulesets.gradient.with_maps()
+    capture = Capture(model, batch_of(inputs), Watch(fold=fold), rules, live=False)
+    with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
+        with Propagation(rules, [capture]):
+            outputs = call(model, inputs)
+        chosen = choose(target, outputs, inputs, labels_of(model))
+        check_finite(model, chosen)
+        last = capture.seen.last
+        if last is not None and last.input.requires_grad and chosen.value.requires_grad:
+            (last.gradient,) = torch.autograd.grad(chosen.value.sum(), last.input, allow_unused=True)
+    if last is None or last.gradient is None:
+        return propagate(model, inputs, target, rulesets.gradient, watch=Watch(fold=fold))
+    return Flow(_detached(chosen), (), (), "gradient", capture.seen)
 
 
 def _detached(chosen: Chosen) -> Chosen:
@@ -197,7 +217,7 @@ def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Chosen:
     """The target read off a plain forward pass."""
     with torch.no_grad(), evaluating(model):
         chosen = choose(target, call(model, inputs), inputs, labels_of(model))
-    _check_finite(model, chosen)
+    check_finite(model, chosen)
     return _detached(chosen)
 
 
@@ -211,68 +231,3 @@ def predict_edited(model: nn.Module, inputs: Mapping[str, Any], target: Any, at:
         if not sources.placed:
             raise ModelError(f"no place to change the input was found (looked at: {at})")
         return _detached(choose(target, outputs, inputs, labels_of(model)))
-
-
-def call(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
-    """`model(**inputs)`, without a cache of keys and values where the model would keep one."""
-    extra = {}
-    if "use_cache" in inspect.signature(model.forward).parameters and "use_cache" not in inputs:
-        extra["use_cache"] = False
-    try:
-        return model(**inputs, **extra)
-    except (RelpropError, MisfitError):
-        raise
-    except Exception as error:
-        reason = next(iter(str(error).splitlines()), "")
-        raise ModelError(f"running the model failed: {type(error).__name__}: {reason}") from error
-
-
-def labels_of(model: nn.Module) -> Labels | None:
-    labels = getattr(getattr(model, "config", None), "id2label", None)
-    return {int(index): str(name) for index, name in labels.items()} if isinstance(labels, dict) else None
-
-
-def _batch(inputs: Mapping[str, Any]) -> int:
-    return next((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), 1)
-
-
-def _check_finite(model: nn.Module, chosen: Chosen) -> None:
-    numbers = chosen.value if chosen.rows is None else chosen.rows
-    if not torch.isfinite(numbers).all():
-        broken = [name for name, p in model.named_parameters() if not torch.isfinite(p).all()]
-        cause = f'its parameter "{broken[0]}" is not finite' if broken else "its weights are finite: check the input"
-        raise ModelError(f"the model's output is not a finite number; {cause}")
-
-
-def _check_live(chosen: Chosen) -> None:
-    if not chosen.value.requires_grad:
-        raise ModelError(
-            "no relevance can flow from the target to the input: under these rules the output is a constant "
-            "(explain logits rather than probabilities)"
-        )
-
-
-_evaluating: weakref.WeakKeyDictionary[nn.Module, list[Any]] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode, each module's own flag restored after; threads that share a model leave it together."""
-    with _lock:
-        entry = _evaluating.get(model)
-        if entry is None:
-            training = [module for module in model.modules() if module.training]
-            entry = _evaluating[model] = [0, training]
-            for module in training:
-                module.training = False
-        entry[0] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            entry[0] -= 1
-            if entry[0] == 0:
-                del _evaluating[model]
-                for module in entry[1]:
-                    module.training = True

@@ -3,6 +3,15 @@
 Importing this package fills the registry.
 """
 
-from relprop.methods import attention, baseline, flow, gradient, perturbation, relevance
+from relprop.methods import attention, baseline, decomposition, flow, gradient, perturbation, relevance, shapley
 
-__all__ = ["attention", "baseline", "flow", "gradient", "perturbation", "relevance"]
+__all__ = [
+    "attention",
+    "baseline",
+    "decomposition",
+    "flow",
+    "gradient",
+    "perturbation",
+    "relevance",
+    "shapley",
+]

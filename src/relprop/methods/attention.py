@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -9,13 +10,15 @@ from torch import Tensor, nn
 
 from relprop.errors import InputError
 from relprop.methods.maps import (
+    Maps,
     Variant,
     chain,
     check_variant,
     from_block,
+    gradient_maps,
     mean_heads,
-    read_maps,
     row_normalised,
+    weight_maps,
     with_identity,
     without_readout,
 )
@@ -23,27 +26,29 @@ from relprop.methods.reading import Inputs
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
+Readout = Literal["row", "all"]
+
 
 @METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="A-Last, RawAtt")
 def attention_last(
-    model: nn.Module,
-    inputs: Inputs,
-    target: Any,
-    *,
-    readout: Literal["row", "all"] = "row",
-    variant: Variant = "paper",
+    model: nn.Module, inputs: Inputs, target: Any, *, readout: Readout = "row", variant: Variant = "paper"
 ) -> Attribution:
     """Mean attention of the last block, read-out row. `readout="all"` sums all rows, as [Ali22]'s code does."""
     check_variant(variant)
+    maps = weight_maps(model, inputs, target, "attention_last", mean_heads)
+    scores = _read(maps, maps.folded[-1:], inputs, readout)
+    scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
+    return maps.attribution("attention_last", scores, inputs)
+
+
+def _read(maps: Maps, matrices: Sequence[Tensor], inputs: Inputs, readout: Readout) -> Tensor:
+    """The read-out row of the matrices' product, or the sum of all its rows that are no padding."""
     if readout not in ("row", "all"):
         raise InputError(f'readout is "row" or "all", got "{readout}"')
-    maps = read_maps(model, inputs, target, "attention_last")
-    last = mean_heads(maps.weights[-1])
-    if readout == "all":
-        return maps.attribution("attention_last", (last * _real_rows(inputs, last)).sum(1), inputs)
-    scores = maps.read(last)
-    scores = without_readout(scores, maps.readout) if variant == "released" else scores
-    return maps.attribution("attention_last", scores, inputs)
+    if readout == "row":
+        return maps.rolled_out(matrices)
+    product = chain(matrices)
+    return (product * _real_rows(inputs, product)).sum(1)
 
 
 def _real_rows(inputs: Inputs, matrix: Tensor) -> Tensor:
@@ -54,73 +59,124 @@ def _real_rows(inputs: Inputs, matrix: Tensor) -> Tensor:
 
 @METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="Abnar and Zuidema 2020")
 def rollout(
-    model: nn.Module, inputs: Inputs, target: Any, *, start_block: int = 0, variant: Variant = "paper"
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    start_block: int = 0,
+    readout: Readout = "row",
+    variant: Variant = "paper",
 ) -> Attribution:
-    """Product over blocks of rownorm(I + E_h A_b), read-out row."""
+    """Product over blocks of rownorm(I + E_h A_b), read-out row. `readout="all"` sums all rows, as [Ali22]'s code."""
     check_variant(variant)
-    maps = read_maps(model, inputs, target, "rollout")
-    matrices = [row_normalised(with_identity(mean_heads(weights))) for weights in maps.weights]
-    scores = maps.read(chain(from_block(matrices, start_block)))
-    scores = without_readout(scores, maps.readout) if variant == "released" else scores
+    maps = weight_maps(model, inputs, target, "rollout", lambda a: row_normalised(with_identity(mean_heads(a))))
+    scores = _read(maps, from_block(maps.folded, start_block), inputs, readout)
+    scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
     return maps.attribution("rollout", scores, inputs)
 
 
 @METHODS.register(family="attention", signed=False, gradients=True, maps=True, citation="Chefer et al. 2021 (GAE)")
-def gae(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
-    """R = I; for every block R += E_h (G_b * A_b)+ R; read-out row."""
-    maps = read_maps(model, inputs, target, "gae")
-    cams = [mean_heads((a * g).clamp_min(0)) for a, g in zip(maps.weights, maps.arrived, strict=True)]
-    return maps.attribution("gae", maps.read(chain([with_identity(cam) for cam in cams])), inputs)
+def gae(
+    model: nn.Module, inputs: Inputs, target: Any, *, readout: Readout = "row", variant: Variant = "paper"
+) -> Attribution:
+    """R = I; for every block R += E_h (G_b * A_b)+ R; read-out row.
+
+    `released` is the GAE of [Ali22]'s scripts: for IMDB the read-out token's own score is 0 and the others are scaled
+    to [0, 1]; for SST-2 (`readout="all"`) rows are normalised and all of them summed, all but that one entry.
+    """
+    check_variant(variant)
+    maps = gradient_maps(model, inputs, target, "gae", lambda a, g: with_identity(mean_heads((a * g).clamp_min_(0))))
+    if variant == "paper":
+        return maps.attribution("gae", _read(maps, maps.folded, inputs, readout), inputs)
+    if readout == "all":
+        product = chain([row_normalised(matrix) for matrix in maps.folded])
+        product = product - torch.diag_embed(torch.diagonal(product, dim1=1, dim2=2) * _own(maps))
+        return maps.attribution("gae", _read(maps, [product], inputs, readout), inputs)
+    scores = without_readout(_read(maps, maps.folded, inputs, readout), maps.readout)
+    return maps.attribution("gae", _scaled(scores, _real_rows(inputs, maps.folded[0])[..., 0] != 0), inputs)
+
+
+def _own(maps: Maps) -> Tensor:
+    """1 at the read-out token."""
+    return torch.zeros_like(maps.readout).scatter(1, maps.readout.argmax(1, keepdim=True), 1)
+
+
+def _scaled(values: Tensor, real: Tensor) -> Tensor:
+    """Per example to [0, 1], over what is real; all 0 where all are equal."""
+    dims = tuple(range(1, values.dim()))
+    low = torch.where(real, values, torch.inf).amin(dims, keepdim=True)
+    high = torch.where(real, values, -torch.inf).amax(dims, keepdim=True)
+    return torch.where(real & (high > low), (values - low) / (high - low), 0)
 
 
 @METHODS.register(
     family="attention", signed=False, gradients=True, maps=True, citation="CAM baseline of Song et al. 2024"
 )
-def cam(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
+def cam(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
     """Last block: positive part of the gradient's mean over heads and rows, per column."""
-    maps = read_maps(model, inputs, target, "cam")
-    gradient = mean_heads(maps.arrived[-1])
+    check_variant(variant)
+    maps = gradient_maps(model, inputs, target, "cam", lambda _, g: mean_heads(g), last=True)
+    gradient = maps.folded[-1]
     rows = _real_rows(inputs, gradient)
-    return maps.attribution("cam", ((gradient * rows).sum(1) / rows.sum(1)).clamp_min(0), inputs)
+    scores = ((gradient * rows).sum(1) / rows.sum(1)).clamp_min(0)
+    scores = without_readout(scores, maps.readout) if variant == "released" else scores
+    return maps.attribution("cam", scores, inputs)
 
 
 @METHODS.register(
     family="attention", signed=False, gradients=True, maps=True, citation="Grad-CAM, as in Chefer et al. 2021"
 )
-def grad_cam(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
-    """Last block: head weight = mean of G_B[h]; (sum_h w_h A_B[h])+, read-out row. `released` scales it to [0, 1]."""
+def grad_cam(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    weigh_by: Literal["map", "row"] = "map",
+    variant: Variant = "paper",
+) -> Attribution:
+    """Last block: head weight = mean of G_B[h]; (sum_h w_h A_B[h])+, read-out row. `released` scales it to [0, 1].
+
+    `weigh_by="row"` takes the mean over the read-out row alone, without its own token, as [Chefer21] do for ViT.
+    """
     check_variant(variant)
-    maps = read_maps(model, inputs, target, "grad_cam")
-    a, g = maps.weights[-1], maps.arrived[-1]
-    rows = _real_rows(inputs, mean_heads(g))[:, None]
-    weight = (g * rows * rows.transpose(2, 3)).sum((2, 3), keepdim=True) / rows.sum((2, 3), keepdim=True) ** 2
+    if weigh_by not in ("map", "row"):
+        raise InputError(f'weigh_by is "map" or "row", got "{weigh_by}"')
+    maps = gradient_maps(model, inputs, target, "grad_cam", lambda a, g: torch.stack([a, g]), last=True)
+    a, g = maps.folded[-1]
+    rows = _real_rows(inputs, mean_heads(a))
+    if weigh_by == "map":
+        real = rows * rows.transpose(1, 2)
+    else:  # a map of one row
+        real = rows.transpose(1, 2) * (1 - _own(maps))[:, None]
+        a, g = (torch.einsum("br,bhrc->bhc", maps.readout, tensor)[:, :, None] for tensor in (a, g))
+    weight = (g * real[:, None]).sum((2, 3), keepdim=True) / real[:, None].sum((2, 3), keepdim=True)
     matrix = (weight * a).sum(1).clamp_min(0)
-    if variant == "paper":
-        return maps.attribution("grad_cam", maps.read(matrix), inputs)
-    low, high = matrix.amin((1, 2), keepdim=True), matrix.amax((1, 2), keepdim=True)
-    scaled = torch.where(high > low, (matrix - low) / (high - low).clamp_min(1e-38), 0)
-    return maps.attribution("grad_cam", without_readout(maps.read(scaled), maps.readout), inputs)
+    matrix = _scaled(matrix, real != 0) if variant == "released" else matrix
+    scores = matrix[:, 0] if weigh_by == "row" else maps.read(matrix)
+    scores = without_readout(scores, maps.readout) if variant == "released" else scores
+    return maps.attribution("grad_cam", scores, inputs)
 
 
 @METHODS.register(family="attention", signed=False, gradients=True, maps=True, citation="Barkan et al. 2021")
-def grad_sam(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
-    """Mean over blocks, heads and query rows of A_b * (G_b)+, per column (key)."""
-    maps = read_maps(model, inputs, target, "grad_sam")
-    per_block = [mean_heads(a * g.clamp_min(0)) for a, g in zip(maps.weights, maps.arrived, strict=True)]
-    matrix = torch.stack(per_block).mean(0)
+def grad_sam(
+    model: nn.Module, inputs: Inputs, target: Any, *, mean_over: Literal["queries", "keys"] = "queries"
+) -> Attribution:
+    """Mean over blocks, heads and query rows of A_b * (G_b)+, per key (no code was released that says which axis)."""
+    if mean_over not in ("queries", "keys"):
+        raise InputError(f'mean_over is "queries" or "keys", got "{mean_over}"')
+    maps = gradient_maps(model, inputs, target, "grad_sam", lambda a, g: mean_heads(a * g.clamp_min(0)))
+    matrix = torch.stack(maps.folded).mean(0)
     rows = _real_rows(inputs, matrix)
-    return maps.attribution("grad_sam", (matrix * rows).sum(1) / rows.sum(1), inputs)
+    summed = (matrix * rows).sum(1) if mean_over == "queries" else matrix.sum(2)  # nothing is at keys of padding
+    return maps.attribution("grad_sam", summed / rows.sum(1), inputs)
 
 
 @METHODS.register(family="attention", signed=True, gradients=True, maps=True, citation="Qiang et al. 2022, AttCAT")
 def attcat(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     """Sum over blocks of (h_b . dy/dh_b) times the mean attention that each token receives in the block."""
-    maps = read_maps(model, inputs, target, "attcat")
+    maps = gradient_maps(model, inputs, target, "attcat", lambda a, _: mean_heads(a), blocks=True)
     scores = torch.zeros_like(maps.readout)
-    for block, weights in zip(maps.blocks, maps.weights, strict=True):
-        received = mean_heads(weights)
+    for block, received in zip(maps.blocks, maps.folded, strict=True):
         rows = _real_rows(inputs, received)
-        if block.arrived is not None:
-            effect = (block.input.detach() * block.arrived).sum(-1).to(scores)
-            scores += effect * (received * rows).sum(1) / rows.sum(1)
+        scores += block.effect().to(scores) * (received * rows).sum(1) / rows.sum(1)
     return maps.attribution("attcat", scores, inputs)

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.run import predict, propagate, wide
+from relprop.engine.calling import wide
+from relprop.engine.run import predict, propagate
 from relprop.engine.sources import At, Lookup
 from relprop.errors import InputError
 from relprop.methods.reading import (

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.capture import Block, HeadMask
-from relprop.engine.run import Flow, propagate, wide
+from relprop.engine.calling import wide
+from relprop.engine.capture import Block, Fold, HeadMask, Map, Watch
+from relprop.engine.run import Flow, attend, propagate
 from relprop.errors import InputError, ModelError
 from relprop.methods.reading import Inputs
 from relprop.rulebook import rulesets
@@ -22,13 +23,12 @@ Variant = Literal["paper", "released"]
 
 @dataclass(frozen=True)
 class Maps:
-    """Per block A_b [batch, heads, queries, keys], the gradient G_b or relevance R_b there, and the read-out."""
+    """What was made of every block's map, and the read-out."""
 
-    weights: tuple[Tensor, ...]
-    arrived: tuple[Tensor, ...]
-    blocks: tuple[Block, ...]
+    folded: tuple[Tensor, ...]
     readout: Tensor  # [batch, rows], sums to 1
     flow: Flow
+    blocks: tuple[Block, ...] = ()
 
     def attribution(self, method: str, scores: Tensor, inputs: Inputs) -> Attribution:
         """Scores of the rows as an attribution; padding at 0."""
@@ -42,42 +42,111 @@ class Maps:
         """The read-out row of a [batch, rows, columns] matrix; a weighted mean where several rows are read."""
         return torch.einsum("br,brc->bc", self.readout, matrix)
 
+    def rolled_out(self, matrices: Sequence[Tensor]) -> Tensor:
+        """The read-out row of the product of the blocks' matrices, last block leftmost."""
+        row = self.readout[:, None]
+        for matrix in reversed(matrices):
+            row = row @ matrix
+        return row[:, 0]
 
-def read_maps(
+
+def weight_maps(model: nn.Module, inputs: Inputs, target: Any, method: str, fold: Callable[[Tensor], Tensor]) -> Maps:
+    """`fold(A_b)` of every block, from a forward pass: A_b = attention weights [batch, heads, queries, keys]."""
+
+    def on(one: Map) -> Tensor:
+        return fold(_given(one.weights))
+
+    return _checked(attend(model, inputs, target, on), method, on)
+
+
+def gradient_maps(
     model: nn.Module,
     inputs: Inputs,
     target: Any,
     method: str,
-    rules: RuleSet = rulesets.gradient,
+    fold: Callable[[Tensor, Tensor], Tensor],
+    *,
+    blocks: bool = False,
+    last: bool = False,
+) -> Maps:
+    """`fold(A_b, G_b)` of every block: G_b = gradient of the target by A_b.
+
+    On request with the blocks' inputs, or of the `last` block alone (the others' G_b is 0).
+    """
+
+    def on(one: Map) -> Tensor:
+        a = _given(one.weights)
+        return fold(a, _attended(a, one.gradient))
+
+    watch = Watch(fold=on, blocks=blocks, last=last)
+    return _checked(propagate(model, inputs, target, rulesets.gradient, watch=watch), method, on)
+
+
+def relevance_maps(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    method: str,
+    rules: RuleSet,
+    fold: Callable[[Tensor], Tensor],
+    *,
+    last: bool = False,
+) -> Maps:
+    """`fold(R_b)` of every block: R_b = relevance at A_b. On request of the `last` alone (the others' is 0)."""
+
+    def on(one: Map) -> Tensor:
+        return fold(_attended(_given(one.weights), one.relevance))
+
+    return _checked(propagate(model, inputs, target, rules, watch=Watch(fold=on, last=last)), method, on)
+
+
+def two_way_maps(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    method: str,
+    fold: Callable[[Tensor, Tensor], Tensor],
     heads: HeadMask | None = None,
 ) -> Maps:
-    """Run the model and keep its attention maps."""
-    flow = propagate(model, inputs, target, rules, capture=heads or True)
+    """`fold(G_b, R_b)` of every block, from one forward pass; relevance by the rules of [Chefer21]."""
+
+    def on(one: Map) -> Tensor:
+        a = _given(one.weights)
+        return fold(_attended(a, one.gradient), _attended(a, one.relevance))
+
+    watch = Watch(heads, on)
+    flow = propagate(model, inputs, target, rulesets.zplus_rules, watch=watch, two_way=True)
+    return _checked(flow, method, on)
+
+
+def _checked(flow: Flow, method: str, fold: Fold) -> Maps:
+    """One self-attention map a block, or an error that says what to use instead."""
     assert flow.seen is not None
     maps = flow.seen.maps
     if not maps:
         raise ModelError(f'"{method}" needs attention maps, and this model has none to see; use lrp_ah_ln instead')
     readout = flow.seen.readout()
     square = (*readout.shape, readout.shape[-1])  # [batch, rows, rows]
-    fitting = [
-        one for one in maps if one.weights.dim() == 4 and (one.weights.shape[0], *one.weights.shape[2:]) == square
-    ]
+    fitting = [one for one in maps if len(one.shape) == 4 and (one.shape[0], *one.shape[2:]) == square]
     if len(fitting) < len(maps) or len({one.block for one in maps}) < len(maps):
         raise ModelError(
             f'"{method}" needs one map of all tokens by all tokens a block; this model attends otherwise (windows, '
             "cross attention, or sequence before batch); use lrp_ah_ln instead"
         )
-    weights = tuple(wide(one.weights) for one in maps)
-    arrived = tuple(
-        torch.zeros_like(a) if m.arrived is None else _seen(a, m.arrived) for a, m in zip(weights, maps, strict=True)
-    )
-    blocks = tuple(flow.seen.blocks[one.block] for one in maps)
-    return Maps(weights, arrived, blocks, readout.to(weights[0]), flow)
+    kept = [one for one in maps if one.folded is not None or one.weights is not None]
+    folded = tuple(fold(one) if one.folded is None else one.folded for one in kept)
+    blocks = tuple(flow.seen.blocks[one.block] for one in maps) if flow.seen.blocks else ()
+    return Maps(folded, readout.to(folded[0]), flow, blocks)
 
 
-def _seen(weights: Tensor, arrived: Tensor) -> Tensor:
+def _given(weights: Tensor | None) -> Tensor:
+    assert weights is not None
+    return wide(weights)
+
+
+def _attended(weights: Tensor, arrived: Tensor | None) -> Tensor:
     """What arrived where the model attends: a masked place (weight 0) has no part in the output."""
-    return torch.where(weights == 0, 0, wide(arrived))
+    return torch.zeros_like(weights) if arrived is None else wide(arrived).masked_fill(weights == 0, 0)
 
 
 def chain(matrices: Sequence[Tensor]) -> Tensor:

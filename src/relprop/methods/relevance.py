@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.capture import HeadMask
+from relprop.engine.capture import HeadMask, Watch
 from relprop.engine.run import propagate
 from relprop.engine.sources import At
 from relprop.errors import InputError
 from relprop.methods.maps import (
     Maps,
     Variant,
-    chain,
     check_variant,
     from_block,
     mean_heads,
-    read_maps,
+    relevance_maps,
     row_normalised,
+    two_way_maps,
     with_identity,
     without_readout,
 )
@@ -88,7 +88,8 @@ def lrp(
     model: nn.Module, inputs: Inputs, target: Any, *, at: At | None = None, variant: Variant = "paper"
 ) -> Attribution:
     """z+ rule through every layer to the first block's input, from a relevance of 1 at the target."""
-    flow = propagate(model, inputs, target, _relevance_rules(variant), at=at, capture=variant == "released")
+    watch = Watch() if variant == "released" else None
+    flow = propagate(model, inputs, target, _relevance_rules(variant), at=at, watch=watch)
     if batch_size(inputs) > 1 and any(source.sequence_first for source in flow.sources):
         # The rules normalise each example along the first dimension, where this model has its sequence.
         each = [lrp(model, one, one_target(target, i), at=at, variant=variant) for i, one in enumerate(singles(inputs))]
@@ -102,8 +103,9 @@ def lrp(
 @METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation="Voita et al. 2019")
 def partial_lrp(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
     """`lrp` down to the last block's attention map only: E_h (R_B)+, read-out row."""
-    maps = read_maps(model, inputs, target, "partial_lrp", _relevance_rules(variant))
-    scores = maps.read(mean_heads(maps.arrived[-1].clamp_min(0)))
+    rules = _relevance_rules(variant)
+    maps = relevance_maps(model, inputs, target, "partial_lrp", rules, _cam, last=True)
+    scores = maps.read(maps.folded[-1])
     scores = without_readout(scores, maps.readout) if variant == "released" else scores
     return maps.attribution("partial_lrp", scores, inputs)
 
@@ -127,28 +129,29 @@ def transformer_attribution(
     check_variant(variant)
     if ablate not in (None, "gradient"):
         raise InputError(f'ablate is None or "gradient", got "{ablate}"')
-    gradients = None if ablate else read_maps(model, inputs, target, "transformer_attribution").arrived
-    relevance = read_maps(model, inputs, target, "transformer_attribution", rulesets.zplus_rules)
-    cams = _cams(relevance.arrived, gradients)
+    if ablate:
+        maps = relevance_maps(model, inputs, target, "transformer_attribution", rulesets.zplus_rules, _cam)
+    else:
+        maps = two_way_maps(model, inputs, target, "transformer_attribution", lambda g, r: _cam(g * r))
     if only_block is not None:
-        if not -len(cams) <= only_block < len(cams):
-            raise InputError(f"only_block {only_block} is out of range: the model has blocks 0 to {len(cams) - 1}")
-        return relevance.attribution("transformer_attribution", relevance.read(cams[only_block]), inputs)
-    scores = _rolled_out(cams, start_block, variant, relevance)
+        blocks = len(maps.folded)
+        if not -blocks <= only_block < blocks:
+            raise InputError(f"only_block {only_block} is out of range: the model has blocks 0 to {blocks - 1}")
+        return maps.attribution("transformer_attribution", maps.read(maps.folded[only_block]), inputs)
+    scores = _rolled_out(maps, start_block, variant)
     if variant == "released":
-        scores = without_readout(scores, relevance.readout, scores.amin(1, keepdim=True))
-    return relevance.attribution("transformer_attribution", scores, inputs)
+        scores = without_readout(scores, maps.readout, scores.amin(1, keepdim=True))
+    return maps.attribution("transformer_attribution", scores, inputs)
 
 
-def _cams(relevance: Sequence[Tensor], gradients: Sequence[Tensor] | None) -> list[Tensor]:
-    """E_h (G_b * R_b)+ of every block."""
-    products = relevance if gradients is None else [g * r for g, r in zip(gradients, relevance, strict=True)]
-    return [mean_heads(product.clamp_min(0)) for product in products]
+def _cam(products: Tensor) -> Tensor:
+    """E_h (.)+ of a block's G_b * R_b."""
+    return mean_heads(products.clamp_min(0))
 
 
-def _rolled_out(cams: Sequence[Tensor], start_block: int, variant: Variant, maps: Maps) -> Tensor:
-    matrices = [with_identity(one) for one in from_block(cams, start_block)]
-    return maps.read(chain([row_normalised(one) for one in matrices] if variant == "released" else matrices))
+def _rolled_out(maps: Maps, start_block: int, variant: Variant) -> Tensor:
+    matrices = [with_identity(one) for one in from_block(maps.folded, start_block)]
+    return maps.rolled_out([row_normalised(one) for one in matrices] if variant == "released" else matrices)
 
 
 @METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation="Song et al. 2024, Mask-LRP")
@@ -167,18 +170,11 @@ def mask_lrp(
     the maps' relevance before that and not halved, and sets the read-out token's score to 0.
     """
     check_variant(variant)
-    gradients = read_maps(model, inputs, target, "mask_lrp")
-    shape = (len(gradients.weights), gradients.weights[0].shape[1])
-    chosen = torch.ones(shape) if mask is None else torch.as_tensor(mask)
-    if tuple(chosen.shape) != shape:
-        raise InputError(
-            f"the head mask has shape {tuple(chosen.shape)}, the model {shape[0]} blocks of {shape[1]} heads"
-        )
-    heads = HeadMask(chosen, late=variant == "released")
-    relevance = read_maps(model, inputs, target, "mask_lrp", rulesets.zplus_rules, heads)
+    released = variant == "released"
+    heads = None if mask is None else HeadMask(torch.as_tensor(mask), late=released)
     # In the released code the maps of a run with a mask, even one of ones, are not halved; those without a mask are.
-    doubled = 2.0 if variant == "released" and mask is not None else 1.0
-    cams = _cams([doubled * r for r in relevance.arrived], gradients.arrived)
-    scores = _rolled_out(cams, start_block, variant, relevance)
-    scores = without_readout(scores, relevance.readout) if variant == "released" else scores
-    return relevance.attribution("mask_lrp", scores, inputs)
+    doubled = 2.0 if released and mask is not None else 1.0
+    maps = two_way_maps(model, inputs, target, "mask_lrp", lambda g, r: _cam(doubled * g * r), heads)
+    scores = _rolled_out(maps, start_block, variant)
+    scores = without_readout(scores, maps.readout) if released else scores
+    return maps.attribution("mask_lrp", scores, inputs)

@@ -75,3 +75,45 @@ def shared_weights(func: Func, query: Tensor, key: Tensor, value: Tensor, *args:
     between = 1 / max(1, query.requires_grad + key.requires_grad)
     outer = 1 / max(1, (query.requires_grad or key.requires_grad) + value.requires_grad)
     return func(scaled(query, outer * between), scaled(key, outer * between), scaled(value, outer), *args, **kwargs)
+
+
+class _Watched(torch.autograd.Function):
+    """Fused attention whose backward makes the weights A anew and tells what flows back to them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float, tell: Func
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, value, mask)
+        ctx.causal, ctx.scale, ctx.tell = causal, scale, tell
+        return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None, None]:
+        q, k, v, mask = ctx.saved_tensors
+        a = attention_weights(q, k, mask, ctx.causal, ctx.scale)
+        g = grad @ v.transpose(-2, -1)
+        ctx.tell(a, g)
+        to_v = a.transpose(-2, -1) @ grad
+        g.mul_(a)
+        s = g.sub_(a * g.sum(-1, keepdim=True))  # through the softmax
+        to_q, to_k = (s @ k).mul_(ctx.scale), (s.transpose(-2, -1) @ q).mul_(ctx.scale)
+        shares = (share.sum_to_size(x.shape) for share, x in ((to_q, q), (to_k, k), (to_v, v)))
+        return *shares, None, None, None, None  # type: ignore[return-value]
+
+
+def watched(
+    tell: Func,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Fused attention; on the way back `tell(A, G)` gets the weights and their gradient, and none are kept."""
+    key, value = (repeat_heads(one, query.shape[-3]) for one in (key, value))
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    return _Watched.apply(query, key, value, attn_mask, is_causal, scale, tell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -19,14 +20,22 @@ class Expand:
     """The operation is run as this function instead, whose own torch calls meet the rules one by one."""
 
     function: Rule
+    always: bool = False  # also where nothing in it is live, so that observers see its parts
 
 
 class RuleSet(Mapping[str, Any]):
     """Operation -> rule. `carries`: what flows back is the gradient (score = input x gradient) or relevance itself."""
 
-    def __init__(self, name: str, rules: Mapping[str, Rule | Expand], carries: str = "gradient") -> None:
+    def __init__(
+        self,
+        name: str,
+        rules: Mapping[str, Rule | Expand],
+        carries: str = "gradient",
+        phase: zplus.Phase | None = None,
+    ) -> None:
         self.name = name
         self.carries = carries
+        self.phase = phase
         self._rules = MappingProxyType(dict(rules))
 
     def __getitem__(self, operation: str) -> Any:
@@ -43,13 +52,22 @@ class RuleSet(Mapping[str, Any]):
             raise ValueError(f"{self.name} carries {self.carries}, {other.name} {other.carries}: they do not combine")
         return RuleSet(f"{self.name}|{other.name}", {**self, **other}, self.carries)
 
-    def with_maps(self) -> RuleSet:
-        """The same rules on spelled-out attention, so that its weights can be seen."""
-        spelled = {
-            "scaled_dot_product_attention": Expand(ops.attention),
-            "multi_head_attention_forward": Expand(ops.multi_head_attention),
+    def with_maps(self, fused: bool = False) -> RuleSet:
+        """The same rules on spelled-out attention, so that its weights can be seen; or on `fused`, for who can."""
+        spelled: dict[str, Rule | Expand] = {
+            "multi_head_attention_forward": Expand(ops.multi_head_attention, always=True)
         }
-        return RuleSet(self.name, {**self, **spelled}, self.carries)
+        if not fused:
+            spelled["scaled_dot_product_attention"] = Expand(ops.attention, always=True)
+        return RuleSet(self.name, {**self, **spelled}, self.carries, self.phase)
+
+    def two_way(self, phase: zplus.Phase) -> RuleSet:
+        """Relevance-carrying rules that let the gradient flow back too, as `phase` says at the time."""
+        bound = {
+            name: partial(rule, phase=phase) if rule in zplus.RULES else rule
+            for name, rule in self.items()
+        }  # fmt: skip
+        return RuleSet(self.name, bound, self.carries, phase)
 
     def __repr__(self) -> str:
         return f"RuleSet({self.name!r}, {len(self)} rules, carries {self.carries})"
@@ -137,7 +155,8 @@ zplus_rules = RuleSet(
         **_all(_moves, _native),
         **EXPANSIONS,
         "scaled_dot_product_attention": Expand(ops.attention),
-        **_all(["linear", "conv1d", "conv2d", "conv3d"], zplus.linear),
+        "linear": zplus.linear,
+        **_all(["conv1d", "conv2d", "conv3d"], zplus.convolution),
         "addmm": zplus.add_matmul,
         "matmul": zplus.matmul,
         "einsum": zplus.einsum,
@@ -146,8 +165,8 @@ zplus_rules = RuleSet(
         **_all(["mul", "div", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "softmax"], zplus.unchanged),
         **_all(elementwise.ACTIVATIONS, zplus.unchanged),
         **_all(["sigmoid", "softplus", "exp", "pow", "rsub"], zplus.unchanged),
-        **_all(["rsqrt", "sqrt", "var", "std", "norm", "rdiv", "reciprocal"], elementwise.gate),
-        **_all(["var_mean", "std_mean"], elementwise.variance_and_mean),
+        **_all(["rsqrt", "sqrt", "var", "std", "norm", "rdiv", "reciprocal"], zplus.gate),
+        **_all(["var_mean", "std_mean"], zplus.variance_and_mean),
         **_all(["mean", "sum", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool2d"], zplus.pool),
     },
     carries="relevance",

@@ -1,27 +1,42 @@
 """The relevance-carrying rules of [Chefer21]: what flows back is relevance itself, and its total stays the same.
 
-Each backward receives R and returns every live input's share. S(a, b) = a / b, and 0 where b = 0.
+A rule is a function that shares R out: `share(R, y, *args)` says what of the relevance R of y = f(*args) each live
+argument gets. S(a, b) = a / b, and 0 where b = 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+from relprop.rulebook import elementwise
 
 Func = Callable[..., Any]
+Shares = tuple[Tensor | None, ...]
+
+
+@dataclass
+class Phase:
+    """What a backward pass carries, where one forward pass serves two: first the gradient, then relevance."""
+
+    gradient: bool = True
+
+
+Way = Phase | None  # None: relevance only
+
+
+class OneWayError(Exception):
+    """An operation whose gradient is cut under these rules: gradient and relevance need a forward pass each."""
 
 
 def safe_divide(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and 0 where b = 0."""
-    return torch.where(b == 0, 0, a / torch.where(b == 0, 1, b))
-
-
-def _owned(result: Tensor) -> Tensor:
-    """A result with memory of its own: autograd forbids a model to write to views that a function returned."""
-    return result.clone() if result._is_view() else result
+    """S(a, b) = a / b, and 0 where b = 0."""
+    return torch.div(a, b).nan_to_num_(0.0, 0.0, 0.0)
 
 
 def per_example(x: Tensor) -> Tensor:
@@ -29,32 +44,154 @@ def per_example(x: Tensor) -> Tensor:
     return x.flatten(1).sum(1).view(-1, *(1,) * (x.dim() - 1)) if x.dim() > 1 else x
 
 
-class _Layer(torch.autograd.Function):
-    """A linear layer or convolution; `share(x, weight, R, layer)` says what of R reaches x. The bias takes nothing."""
+class _Ruled(torch.autograd.Function):
+    """y = f(*args): relevance flows back by `share`; the gradient, where a phase asks for it, as ever."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Func, share: Func) -> Tensor:
-        ctx.layer, ctx.share = layer, share
-        ctx.save_for_backward(x, weight)
-        return _owned(layer(x, weight, bias))
+    def forward(ctx: Any, phase: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
+        ctx.phase, ctx.share = phase, share
+        ctx.shapes = [arg.shape if isinstance(arg, Tensor) else None for arg in args]
+        result = _run(ctx, func, args, ctx.needs_input_grad[3:])
+        if share is not None:
+            ctx.save_for_backward(*args, result)
+        return result
 
     @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None, None]:
-        x, weight = ctx.saved_tensors
-        return ctx.share(x, weight, relevance, ctx.layer), None, None, None, None
+    def backward(ctx: Any, flowing: Tensor) -> tuple[Any, ...]:
+        live = ctx.needs_input_grad[3:]
+        if ctx.phase is not None and ctx.phase.gradient:
+            shares: Any = iter(torch.autograd.grad(ctx.nested, ctx.leaves, flowing))
+            ctx.nested = ctx.leaves = None
+            return None, None, None, *(next(shares) if one else None for one in live)
+        if ctx.share is None:  # R passes as it is, in equal parts where several arguments are live
+            shares = [flowing if sum(live) == 1 else flowing / sum(live)] * len(live)
+        else:
+            *args, result = ctx.saved_tensors
+            shares = ctx.share(flowing, result, *args)
+        return (
+            None,
+            None,
+            None,
+            *(
+                share.sum_to_size(shape) if one else None
+                for share, shape, one in zip(shares, ctx.shapes, live, strict=True)
+            ),
+        )
 
 
-def positive_products(x: Tensor, weight: Tensor, relevance: Tensor, layer: Func) -> Tensor:
-    """z+ rule: only products x_j w_ji >= 0 count. Z = (xW + |x||W|)/2."""
+def _run(ctx: Any, func: Func, args: tuple[Any, ...], live: tuple[bool, ...]) -> Tensor:
+    """f(*args), in a small graph of its own where its gradient will be wanted."""
+    if ctx.phase is not None:
+        inner = [arg.detach().requires_grad_() if one else arg for arg, one in zip(args, live, strict=True)]
+        ctx.leaves = [arg for arg, one in zip(inner, live, strict=True) if one]
+        with torch.enable_grad():
+            ctx.nested = func(*inner)
+        result: Tensor = ctx.nested.detach()
+    else:
+        result = func(*args)
+    # A result with memory of its own: autograd forbids a model to write to views that a function returned.
+    return result.clone() if result._is_view() else result
+
+
+def _ruled(phase: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
+    result: Tensor = _Ruled.apply(phase, func, share, *args)
+    return result
+
+
+def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, phase: Way = None) -> Tensor:
+    """A linear layer by the z+ rule. A constant bias takes nothing."""
+    if weight.requires_grad or (bias is not None and bias.requires_grad):
+        product = matmul(torch.matmul, x, weight.t(), phase=phase)
+        return product if bias is None else add(torch.add, product, bias, phase=phase)
+    return _ruled(phase, func, positive_products, x, weight, bias)
+
+
+def positive_products(relevance: Tensor, y: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Shares:
+    """z+ rule: only products x_j w_ji >= 0 count. Z = (xW + |x||W|)/2, R_x = [x(S W^T) + |x|(S |W|^T)]/2, S = R/Z.
+
+    xW is the result at hand without its bias. Rows that no relevance reaches are left out: all but one, in a last block
+    that the head reads one row of.
+    """
+    rows, out = relevance.flatten(0, -2), torch.zeros_like(x)
+    reached = (rows != 0).any(-1).nonzero().flatten()
+    few = len(reached) < len(rows) // 2
+    r, y, own = (t.flatten(0, -2)[reached] if few else t.flatten(0, -2) for t in (relevance, y, x))
+    size, strength = own.abs(), weight.abs()
+    absolute = F.linear(size, strength)
+    z = y + absolute if bias is None else (y - bias).add_(absolute)  # 2Z
+    scale = absolute if bias is None else absolute.add_(bias.abs())
+    s = _divide(r, z, scale, weight.shape[1])
+    share = (s @ weight).mul_(own).addcmul_(s @ strength, size)
+    return (out.flatten(0, -2).index_copy_(0, reached, share) if few else share).view_as(x), None, None
+
+
+def _divide(relevance: Tensor, z: Tensor, scale: Tensor, count: int) -> Tensor:
+    """R / 2Z, and 0 where Z, the difference of two sums of `count` numbers of this scale, is but their rounding."""
+    rounding = 4 * count**0.5 * torch.finfo(z.dtype).eps
+    return torch.div(relevance, z).masked_fill_(z <= scale * rounding, 0)
+
+
+def add_matmul(
+    func: Func,
+    bias: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    phase: Way = None,
+) -> Tensor:
+    """`addmm(bias, x, W)`: a linear layer with the weight the other way round (GPT-2's Conv1D)."""
+    weight, bias = (one if scale == 1 else one * scale for one, scale in ((weight, alpha), (bias, beta)))
+    return linear(F.linear, x, weight.t(), bias, phase=phase)
+
+
+def convolution(
+    func: Func,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *args: Any,
+    phase: Way = None,
+    **kwargs: Any,
+) -> Tensor:
+    """A convolution by the z+ rule."""
+    return _layer(lambda x, w, b: func(x, w, b, *args, **kwargs), x, weight, bias, _positive_products, phase)
+
+
+def split_linear(
+    func: Func,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *args: Any,
+    phase: Way = None,
+    **kwargs: Any,
+) -> Tensor:
+    """A linear layer or convolution by the released code's LRP."""
+    return _layer(lambda x, w, b: func(x, w, b, *args, **kwargs), x, weight, bias, split_products, phase)
+
+
+def _layer(layer: Func, x: Tensor, weight: Tensor, bias: Tensor | None, rule: Func, phase: Way) -> Tensor:
+    """Any operation that is linear in x; `rule(R, x, weight, layer)` says what of R reaches x."""
+
+    def share(relevance: Tensor, _: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Shares:
+        return rule(relevance, x, weight, layer), None, None
+
+    return _ruled(phase, layer, share, x, weight, bias)
+
+
+def _positive_products(relevance: Tensor, x: Tensor, weight: Tensor, layer: Func) -> Tensor:
+    """`positive_products` of any layer, by its gradient."""
     with torch.enable_grad():
-        x, magnitude = x.detach().requires_grad_(), x.detach().abs().requires_grad_()
-        plain, absolute = layer(x, weight, None), layer(magnitude, weight.abs(), None)
-    s = safe_divide(relevance, (plain + absolute).detach() / 2)
-    to_x, to_magnitude = torch.autograd.grad((plain, absolute), (x, magnitude), (s, s))
-    return (x * to_x + magnitude * to_magnitude).detach() / 2
+        x, size = x.detach().requires_grad_(), x.detach().abs().requires_grad_()
+        plain, absolute = layer(x, weight, None), layer(size, weight.abs(), None)
+    s = _divide(relevance, (plain + absolute).detach(), absolute.detach(), weight[0].numel())
+    to_x, to_size = torch.autograd.grad((plain, absolute), (x, size), (s, s))
+    return (x * to_x + size * to_size).detach()
 
 
-def split_products(x: Tensor, weight: Tensor, relevance: Tensor, layer: Func) -> Tensor:
+def split_products(relevance: Tensor, x: Tensor, weight: Tensor, layer: Func) -> Tensor:
     """The released code's LRP: x+W+ and x-W- each share all of R, so that a layer may return up to 2 R."""
     total = torch.zeros_like(x)
     for part, part_weight in ((x.clamp_min(0), weight.clamp_min(0)), (x.clamp_max(0), weight.clamp_max(0))):
@@ -66,170 +203,121 @@ def split_products(x: Tensor, weight: Tensor, relevance: Tensor, layer: Func) ->
     return total
 
 
-def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-    """A linear layer or convolution by the z+ rule."""
-    return _Layer.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs), positive_products)
-
-
-def split_linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-    """A linear layer or convolution by the released code's LRP."""
-    return _Layer.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs), split_products)
-
-
-def add_matmul(func: Func, bias: Tensor, x: Tensor, weight: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    """`addmm(bias, x, W)`: a linear layer with the weight the other way round (GPT-2's Conv1D)."""
-
-    def layer(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return x @ weight * alpha if bias is None else func(bias, x, weight, beta=beta, alpha=alpha)
-
-    return _Layer.apply(x, weight, bias, layer, positive_products)
-
-
-class _Sum(torch.autograd.Function):
-    """u + v; `share(u, v, R)` says what of R reaches each."""
-
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, v: Tensor, share: Func) -> Tensor:
-        ctx.share = share
-        ctx.save_for_backward(u, v)
-        return u + v
-
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor, None]:
-        u, v = ctx.saved_tensors
-        a, b = ctx.share(u, v, relevance)
-        return a.sum_to_size(u.shape), b.sum_to_size(v.shape), None
-
-
-def proportional(u: Tensor, v: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
-    """a = uS, b = vS with S = R/(u+v): the released code's LRP stops here, with shares large and of either sign."""
-    s = safe_divide(relevance, u + v)
-    return u * s, v * s
-
-
-def normalised(u: Tensor, v: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
-    """Proportional shares, their totals A and B then scaled per example: to |A|/(|A|+|B|) of sum R, and likewise B."""
-    a, b = proportional(u, v, relevance)
-    total, sum_a, sum_b = per_example(relevance), per_example(a), per_example(b)
-    magnitude = sum_a.abs() + sum_b.abs()
-    a = a * safe_divide(sum_a.abs(), magnitude) * safe_divide(total, sum_a)
-    b = b * safe_divide(sum_b.abs(), magnitude) * safe_divide(total, sum_b)
-    return a, b
-
-
-def add(func: Func, u: Any, v: Any, *, alpha: float = 1, share: Func = normalised) -> Any:
+def add(func: Func, u: Any, v: Any, *, alpha: float = 1, share: Func | None = None, phase: Way = None) -> Tensor:
     """Two live tensors share; a constant takes nothing."""
     if alpha != 1:
         v = v * alpha
     if isinstance(u, Tensor) and isinstance(v, Tensor) and u.requires_grad and v.requires_grad:
-        return _Sum.apply(u, v, share)
-    return unchanged(torch.add, u, v)
+        return _ruled(phase, torch.add, share or normalised, u, v)
+    return unchanged(torch.add, u, v, phase=phase)
 
 
-def plain_add(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
+def normalised(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor) -> Shares:
+    """Proportional shares, their totals A and B then scaled per example: to |A|/(|A|+|B|) of sum R, and likewise B."""
+    a, b = proportional(relevance, y, u, v)
+    total, sum_a, sum_b = per_example(relevance), per_example(a), per_example(b)
+    magnitude = sum_a.abs() + sum_b.abs()
+    a.mul_(safe_divide(sum_a.abs(), magnitude) * safe_divide(total, sum_a))
+    b.mul_(safe_divide(sum_b.abs(), magnitude) * safe_divide(total, sum_b))
+    return a, b
+
+
+def proportional(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """a = uS, b = vS with S = R/(u+v): the released code's LRP stops here, with shares large and of either sign."""
+    s = safe_divide(relevance, y)
+    return u * s, v * s
+
+
+def plain_add(func: Func, u: Any, v: Any, *, alpha: float = 1, phase: Way = None) -> Any:
     """An addition by the released code's LRP."""
-    return add(func, u, v, alpha=alpha, share=proportional)
+    return add(func, u, v, alpha=alpha, share=proportional, phase=phase)
 
 
-def subtract(func: Func, u: Any, v: Any, *, alpha: float = 1) -> Any:
+def subtract(func: Func, u: Any, v: Any, *, alpha: float = 1, phase: Way = None) -> Any:
     """u - v is u + (-v)."""
-    minus_v = unchanged(torch.neg, v) if isinstance(v, Tensor) and v.requires_grad else -v
-    return add(torch.add, u, minus_v, alpha=alpha)
+    minus_v = unchanged(torch.neg, v, phase=phase) if isinstance(v, Tensor) and v.requires_grad else -v
+    return add(torch.add, u, minus_v, alpha=alpha, phase=phase)
 
 
-class _MatMul(torch.autograd.Function):
-    """z-rule to both factors, each halved."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return _owned(a @ b)
-
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = ctx.saved_tensors
-        s = safe_divide(relevance, a @ b) / 2
-        to_a, to_b = a * (s @ b.transpose(-2, -1)), b * (a.transpose(-2, -1) @ s)
-        return to_a.sum_to_size(a.shape), to_b.sum_to_size(b.shape)
-
-
-def matmul(func: Func, a: Tensor, b: Tensor) -> Any:
+def matmul(func: Func, a: Tensor, b: Tensor, *, phase: Way = None) -> Tensor:
     """A product of two live tensors; a live tensor times a constant is a linear layer."""
+    if not (a.requires_grad or b.requires_grad):
+        return func(a, b)  # type: ignore[no-any-return]
     if a.requires_grad and b.requires_grad:
-        return _MatMul.apply(a, b)
+        return _ruled(phase, torch.matmul, half_each, a, b)
     if a.requires_grad:
-        return _Layer.apply(a, b, None, lambda x, w, _: func(x, w), positive_products)
-    return _Layer.apply(b, a, None, lambda x, w, _: func(w, x), positive_products)
+        return _layer(lambda x, w, _: func(x, w), a, b, None, _positive_products, phase)
+    return _layer(lambda x, w, _: func(w, x), b, a, None, _positive_products, phase)
 
 
-class _Bilinear(torch.autograd.Function):
-    """z-rule to both factors of any bilinear operation, each halved."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, product: Func) -> Tensor:
-        ctx.product = product
-        ctx.save_for_backward(a, b)
-        return _owned(product(a, b))
-
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor, None]:
-        with torch.enable_grad():
-            a, b = (tensor.detach().requires_grad_() for tensor in ctx.saved_tensors)
-            z = ctx.product(a, b)
-        to_a, to_b = torch.autograd.grad(z, (a, b), safe_divide(relevance, z.detach()) / 2)
-        return a.detach() * to_a, b.detach() * to_b, None
+def half_each(relevance: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Shares:
+    """z-rule to both factors of a matrix product, each halved."""
+    s = safe_divide(relevance, y).mul_(0.5)
+    return (s @ b.transpose(-2, -1)).mul_(a), (a.transpose(-2, -1) @ s).mul_(b)
 
 
-def einsum(func: Func, equation: str, *operands: Any) -> Any:
+def einsum(func: Func, equation: str, *operands: Any, phase: Way = None) -> Tensor:
     """A product of two tensors, live or not."""
     a, b = operands[0] if len(operands) == 1 else operands
     if a.requires_grad and b.requires_grad:
-        return _Bilinear.apply(a, b, lambda a, b: func(equation, a, b))
+        return _bilinear(lambda a, b: func(equation, a, b), a, b, phase)
     if a.requires_grad:
-        return _Layer.apply(a, b, None, lambda x, w, _: func(equation, x, w), positive_products)
-    return _Layer.apply(b, a, None, lambda x, w, _: func(equation, w, x), positive_products)
+        return _layer(lambda x, w, _: func(equation, x, w), a, b, None, _positive_products, phase)
+    return _layer(lambda x, w, _: func(equation, w, x), b, a, None, _positive_products, phase)
 
 
-class _Unchanged(torch.autograd.Function):
-    """R passes as it is, summed where the input was broadcast, in equal shares where several inputs are live."""
+def _bilinear(product: Func, a: Tensor, b: Tensor, phase: Way) -> Tensor:
+    """`half_each` of any bilinear operation, by its gradient."""
 
-    @staticmethod
-    def forward(ctx: Any, func: Func, *args: Any) -> Tensor:
-        ctx.shapes = [a.shape if isinstance(a, Tensor) and need else None
-                      for a, need in zip(args, ctx.needs_input_grad[1:], strict=True)]  # fmt: skip
-        return _owned(func(*args))
+    def share(relevance: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Shares:
+        with torch.enable_grad():
+            a, b = (tensor.detach().requires_grad_() for tensor in (a, b))
+            z = product(a, b)
+        to_a, to_b = torch.autograd.grad(z, (a, b), safe_divide(relevance, y) / 2)
+        return a.detach() * to_a, b.detach() * to_b
 
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, ...]:
-        live = sum(shape is not None for shape in ctx.shapes)
-        shares = (None if shape is None else (relevance / live).sum_to_size(shape) for shape in ctx.shapes)
-        return (None, *shares)
+    return _ruled(phase, product, share, a, b)
 
 
-def unchanged(func: Func, *args: Any, **kwargs: Any) -> Any:
+def unchanged(func: Func, *args: Any, phase: Way = None, **kwargs: Any) -> Tensor:
     """Softmax, norms, activations, dropout, scaling: R passes unchanged. A product of two live tensors: half each."""
-    return _Unchanged.apply(lambda *a: func(*a, **kwargs), *args)
+    return _ruled(phase, lambda *a: func(*a, **kwargs), None, *args)
 
 
-class _Pool(torch.autograd.Function):
-    """A sum or mean over positions: R is shared by magnitude."""
+def pool(func: Func, x: Tensor, *args: Any, phase: Way = None, **kwargs: Any) -> Tensor:
+    """Mean and sum: R is shared by magnitude."""
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, func: Func, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.call = lambda y: func(y, *args, **kwargs)
-        return _owned(func(x, *args, **kwargs))
+    def call(x: Tensor) -> Tensor:
+        return func(x, *args, **kwargs)  # type: ignore[no-any-return]
 
-    @staticmethod
-    def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None, None, None]:
-        (x,) = ctx.saved_tensors
+    def share(relevance: Tensor, _: Tensor, x: Tensor) -> Shares:
         with torch.enable_grad():
             magnitude = x.detach().abs().requires_grad_()
-            pooled = ctx.call(magnitude)
-        (share,) = torch.autograd.grad(pooled, magnitude, safe_divide(relevance, pooled.detach()))
-        return magnitude.detach() * share, None, None, None
+            pooled = call(magnitude)
+        (part,) = torch.autograd.grad(pooled, magnitude, safe_divide(relevance, pooled.detach()))
+        return (magnitude.detach() * part,)
+
+    return _ruled(phase, call, share, x)
 
 
-def pool(func: Func, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Mean and sum."""
-    return _Pool.apply(x, func, args, kwargs)
+def gate(func: Func, *args: Any, phase: Way = None, **kwargs: Any) -> Any:
+    """A constant, for relevance; its gradient is lost, so that it takes a forward pass of its own."""
+    _check_one_way(phase)
+    return elementwise.gate(func, *args, **kwargs)
+
+
+def variance_and_mean(func: Func, *args: Any, phase: Way = None, **kwargs: Any) -> Any:
+    """The variance is a gate; the mean passes relevance on."""
+    _check_one_way(phase)
+    return elementwise.variance_and_mean(func, *args, **kwargs)
+
+
+def _check_one_way(phase: Way) -> None:
+    if phase is not None:
+        raise OneWayError
+
+
+RULES: frozenset[Func] = frozenset(
+    (linear, split_linear, add_matmul, convolution, add, plain_add, subtract, matmul, einsum, unchanged, pool, gate,
+     variance_and_mean)
+)  # fmt: skip

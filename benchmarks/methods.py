@@ -1,0 +1,141 @@
+"""What every method costs: BERT-base size, 128 tokens, batch 8, as a ratio to plain forward + backward, with its bound.
+
+    python benchmarks/methods.py [--rounds 5] [--threads 1] [METHOD ...]
+
+Occlusion and integrated gradients are compared with the same passes made by hand, in the same batches; attention flow
+at 24 tokens with networkx's Edmonds-Karp; the memory of `gae` and `rollout` at 512 tokens with that of the maps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+
+import torch
+
+import relprop
+from cost import Work, build, inputs_for, memory, plain, seconds, void
+from relprop.registry import METHODS
+
+WORK = Work("bert-base", 128, batch=8)
+BOUNDS = {"transformer_attribution": 3.5, "mask_lrp": 3.5, "gae": 1.15, "rollout": 0.6, "attention_flow": 6.0}
+SKIPPED = ("random", "shapley", "occlusion", "integrated_gradients", "smoothgrad")  # many passes: see `by_hand`
+
+
+def ratio(run: Callable[[], None], reference: Callable[[], None], rounds: int) -> float:
+    """Median over rounds of run / reference, the two one after the other, in turn first."""
+    run()
+    reference()
+    found = []
+    for number in range(rounds):
+        if number % 2:
+            own, other = seconds(run), seconds(reference)
+        else:
+            other, own = seconds(reference), seconds(run)
+        found.append(own / other)
+    return statistics.median(found)
+
+
+def options(method: str) -> dict[str, object]:
+    """A mask of every second head, as a real one would be."""
+    return {"mask": torch.arange(144).view(12, 12) % 2} if method == "mask_lrp" else {}
+
+
+def report(name: str, value: float, bound: float | None) -> None:
+    limit = "" if bound is None else f"{bound:9.2f}  {'ok' if value <= bound else 'MISSED'}"
+    print(f"{name:<44}{value:8.2f}{limit}", flush=True)
+
+
+def against_plain(methods: list[str], rounds: int) -> None:
+    model, inputs = build(WORK).requires_grad_(False), inputs_for(WORK)
+    for method in methods:
+        run = lambda method=method: void(relprop.attribute(model, inputs, 1, method, **options(method)))  # noqa: E731
+        report(method, ratio(run, lambda: plain(model, inputs), rounds), BOUNDS.get(method))
+
+
+def by_hand(rounds: int) -> None:
+    """Methods of many passes, against those passes alone, in batches of 32."""
+    model, inputs = build(WORK).requires_grad_(False), inputs_for(WORK)
+    one = {name: value[:1, :64] for name, value in inputs.items()}
+
+    @torch.no_grad()
+    def forwards() -> None:
+        model(**one)
+        for _ in range(2):
+            model(**{name: value.expand(32, -1) for name, value in one.items()})
+
+    def occlusion() -> None:
+        relprop.attribute(model, one, 1, "occlusion", replacement=0, internal_batch_size=32)
+
+    report("occlusion / its 64 forward passes", ratio(occlusion, forwards, rounds), 1.1)
+
+    def gradients() -> None:
+        with torch.no_grad():
+            model(**one)
+        plain(model, {name: value.expand(32, -1) for name, value in one.items()})
+
+    def integrated() -> None:
+        relprop.attribute(model, one, 1, "integrated_gradients", steps=31, baseline=0, internal_batch_size=32)
+
+    report("integrated_gradients / its 32 passes", ratio(integrated, gradients, rounds), 1.1)
+
+
+def flow_speed() -> None:
+    """Attention flow at 24 tokens on BERT-base maps: networkx over ours."""
+    import networkx
+    import numpy as np
+
+    from relprop.methods.flow import max_flows
+    from relprop.methods.maps import mean_heads, row_normalised, weight_maps, with_identity
+
+    work = Work("bert-base", 24)
+    model = build(work)
+    maps = weight_maps(model, inputs_for(work), 1, "flow", lambda a: row_normalised(with_identity(mean_heads(a))))
+    capacities, readout = torch.stack(maps.folded, 1)[0].double().numpy(), maps.readout[0].double().numpy()
+    ours = min(seconds(lambda: void(max_flows(capacities, readout))) for _ in range(3))
+    graph = networkx.DiGraph()
+    blocks, tokens, _ = capacities.shape
+    for block, row, column in np.ndindex(blocks, tokens, tokens):
+        graph.add_edge((block + 1, row), (block, column), capacity=float(capacities[block, row, column]))
+    algorithm = networkx.algorithms.flow.edmonds_karp
+    count = 3  # of 24 tokens: all would take minutes
+
+    def slow() -> None:
+        for token in range(count):
+            networkx.maximum_flow_value(graph, (blocks, int(readout.argmax())), (0, token), flow_func=algorithm)
+
+    theirs = seconds(slow) / count * tokens
+    speed = theirs / ours
+    print(
+        f"{'attention_flow, 24 tokens: times networkx':<44}{speed:8.0f}{500:9.0f}  {'ok' if speed >= 500 else 'MISSED'}"
+    )
+
+
+def map_memory(tokens: int = 512) -> None:
+    """Peak memory over that of the plain pass, in units of one block's maps."""
+    work = Work("bert-base", tokens)
+    one_block = 12 * tokens * tokens * 4 / 2**20
+    base = memory(work, "plain")
+    for method in ("gae", "rollout", "grad_cam"):
+        extra = (memory(work, method) - base) / one_block
+        print(f"{method + f', {tokens} tokens: peak over plain, in maps':<44}{extra:8.1f}   (of 12)", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("methods", nargs="*")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    print(f"{'BERT-base, 128 tokens, batch 8':<44}{'ratio':>8}{'bound':>9}")
+    against_plain(args.methods or [name for name in METHODS.names() if name not in SKIPPED], args.rounds)
+    if not args.methods:
+        by_hand(args.rounds)
+        flow_speed()
+        map_memory()
+
+
+if __name__ == "__main__":
+    main()

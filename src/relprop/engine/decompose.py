@@ -1,0 +1,216 @@
+"""Attention sub-blocks taken apart: which vector each token gives to each other one, on unmodified models.
+
+A sub-block computes y = norm(x + W_O A V), with or without the norm. It is followed by what its calls do: from the
+product of a map with the values, along whatever depends on it, to the addition to the residual stream; y is what the
+next sub-block adds to. With A and the norm's 1/std held constant all of this is linear, so the derivative of each part
+is the part itself, and no model's layout needs to be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relprop.engine.calling import call, evaluating, wide
+from relprop.engine.propagation import Observer, Propagation, Run
+from relprop.engine.sources import PLACES, MisfitError, Sources
+from relprop.errors import ModelError
+from relprop.ops import Op
+from relprop.rulebook import rulesets
+
+MATRIX = {"linear", "addmm", "matmul", "einsum", "baddbmm", "bilinear", "conv1d", "conv2d", "conv3d"}
+MOVES = {"view", "reshape", "flatten", "unflatten", "transpose", "permute", "squeeze", "unsqueeze", "contiguous",
+         "clone", "to", "type", "type_as", "float", "half", "bfloat16", "double", "dropout"}  # fmt: skip
+CARRIES = MOVES | {"mul", "masked_fill", "nan_to_num"}  # calls that hand an attention map on
+LIKE = {"type_as", "to", "view_as", "reshape_as", "expand_as"}  # calls that only look at their second tensor
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """One attention sub-block y = norm(x + W_O A V) in the graph of its forward pass."""
+
+    weights: Tensor  # A
+    values: Tensor  # V
+    mixed: Tensor  # A V
+    projected: Tensor  # W_O A V
+    residual: Tensor  # x
+    total: Tensor  # x + W_O A V
+    output: Tensor  # y
+
+    def vectors(self) -> Iterator[Tensor]:
+        """For one token j after the other what it gives to every row i: T_ij = L_i (sum_h A_ij W_O V_j + [i = j] x_i).
+
+        L_i is the norm with its 1/std constant. A column at a time, so that memory is batch x heads x tokens x features
+        and never tokens x tokens x features.
+        """
+        u = self._projected_values()
+        batch, heads, tokens, _ = u.shape
+        a = self.weights.detach().reshape(batch, heads, tokens, tokens).to(u)
+        norm = derivative(self.output, self.projected)
+        self._check(norm(torch.einsum("bhij,bhjd->bid", a, u)))
+        own = derivative(self.output, self.total)(self.residual).reshape(batch, tokens, -1)
+        for j in range(tokens):
+            t = norm(torch.einsum("bhi,bhd->bid", a[..., j], u[:, :, j])).reshape(batch, tokens, -1)
+            t[:, j] += own[:, j]
+            yield wide(t)
+
+    def _projected_values(self) -> Tensor:
+        """W_O V_j for each head on its own: [batch, heads, tokens, features]."""
+        project = derivative(self.projected, self.mixed)
+        tokens, width = self.values.shape[-2:]
+        batch = self.residual.numel() // self.residual.shape[-1] // tokens
+        v = self.values.detach().reshape(batch, -1, tokens, width)
+        alone = torch.eye(v.shape[1]).to(v)[:, None, :, None, None] * v  # [head, batch, heads, tokens, width]
+        return torch.stack([wide(project(one)).reshape(batch, tokens, -1) for one in alone], 1)
+
+    def _check(self, found: Tensor) -> None:
+        """Head by head, by the rows of V, is right only where W_O treats all tokens alike."""
+        expected = wide(derivative(self.output, self.mixed)(self.mixed))
+        tolerance = 1e-3 if self.mixed.dtype.itemsize >= 4 else 5e-2
+        if (wide(found) - expected).abs().max() > tolerance * expected.abs().max():
+            raise ModelError("what stands between its attention and the residual stream treats tokens differently")
+
+
+def derivative(result: Tensor, source: Tensor) -> Callable[[Tensor], Tensor]:
+    """v -> (d result / d source) v, forward through the graph: the vector-Jacobian product u J is linear in u."""
+    u = torch.zeros_like(result, requires_grad=True)
+    (back,) = torch.autograd.grad(result, source, u, create_graph=True)
+
+    def along(v: Tensor) -> Tensor:
+        (pushed,) = torch.autograd.grad(back, u, v.detach().reshape(back.shape).to(back.dtype), retain_graph=True)
+        return pushed
+
+    return along
+
+
+def decompose(model: nn.Module, inputs: Mapping[str, Any], use: Callable[[Mixing], Tensor]) -> list[Tensor]:
+    """`use` of every attention sub-block, in the order of the forward pass; one graph at a time is kept."""
+    for place in PLACES:
+        sources, follow = Sources(model, inputs, place), _Follow(use)
+        with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
+            given = sources.float_inputs(inputs) if place == "input" else inputs
+            try:
+                with Propagation(rulesets.lrp_ln.with_maps(), [sources, follow]):
+                    call(model, given)
+            except MisfitError:
+                continue
+        if sources.placed:
+            return follow.finished()
+    raise ModelError("it has no residual stream to start from")
+
+
+class _Follow(Observer):
+    """Follows the residual stream, and what attention adds to it.
+
+    The stream: what was last added up, and what is made of it without a weight matrix (norms, dropout, moves).
+    A branch: what depends on a product of attention weights and values, until it is added to the stream.
+    """
+
+    def __init__(self, use: Callable[[Mixing], Tensor]) -> None:
+        self._use = use
+        self._done: list[Tensor] = []
+        self._maps: dict[int, Tensor] = {}
+        self._stream: dict[int, Tensor] = {}
+        self._branch: dict[int, Tensor] = {}
+        self._mixing: dict[str, Tensor] = {}  # where the branch began, and how far it is projected
+        self._parts: dict[str, Tensor] = {}  # of the sub-block under way
+        self._written: Tensor | None = None
+        self._result: Any = None
+
+    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._written = mode.stand_in(args[0]) if op.in_place else None
+
+    def writing(self, tensor: Tensor) -> None:
+        self._equal(self._result, tensor)
+
+    def _equal(self, known: Tensor | None, other: Tensor) -> None:
+        """A call in place gets a copy of its tensor, and that tensor then holds its result."""
+        for place in (self._stream, self._branch, self._maps):
+            place.pop(id(other), None)
+            if id(known) in place:
+                place[id(other)] = other
+
+    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
+        if op.in_place:
+            self._equal(self._written, args[0])
+        self._result = self._seen(op, args, run(op, args, kwargs))
+        return self._result
+
+    def _seen(self, op: Op, args: tuple[Any, ...], result: Any) -> Any:
+        live = [tensor for tensor in _tensors(args) if tensor.requires_grad]
+        if not live or not isinstance(result, Tensor):
+            return result
+        self._stream = self._stream or {id(live[0]): live[0]}  # the first of all calls gets the model's input
+        if op.name == "matmul" and id(args[0]) in self._maps:
+            self._mix(args[0], args[1], result)
+        elif any(id(tensor) in self._branch for tensor in live):
+            self._along_branch(op, live, result)
+        elif all(id(tensor) in self._stream for tensor in live):
+            if op.name not in MATRIX:
+                self._stream[id(result)] = result
+        elif op.name == "add" and (operand := self._in_stream(live)) is not None:
+            return self._feed(operand, result)
+        if op.name == "softmax" or (op.name in CARRIES and id(args[0]) in self._maps):
+            self._maps[id(result)] = result
+        return result
+
+    def finished(self) -> list[Tensor]:
+        if self._parts:
+            raise ModelError("its last attention is not followed by a feed-forward layer with a residual connection")
+        return self._done
+
+    def _in_stream(self, tensors: list[Tensor]) -> Tensor | None:
+        return next((tensor for tensor in tensors if id(tensor) in self._stream), None)
+
+    def _mix(self, weights: Tensor, values: Tensor, mixed: Tensor) -> None:
+        self._maps.clear()
+        self._branch = {id(mixed): mixed}
+        self._mixing = {"weights": weights, "values": values, "mixed": mixed, "projected": mixed}
+
+    def _along_branch(self, op: Op, live: list[Tensor], result: Tensor) -> None:
+        others = [] if op.name in LIKE else [tensor for tensor in live if id(tensor) not in self._branch]
+        if others:
+            self._add(op, others, result)
+            return
+        self._branch[id(result)] = result
+        joined = op.name == "add" and len(live) > 1
+        if op.name in MATRIX or joined or (op.name in MOVES and live[0] is self._mixing["projected"]):
+            self._mixing["projected"] = result
+
+    def _add(self, op: Op, others: list[Tensor], total: Tensor) -> None:
+        """The branch meets the stream."""
+        residual = self._in_stream(others)
+        if op.name != "add" or residual is None:
+            raise ModelError(
+                f"its attention meets another branch ({op.name}) before it is added to the residual stream"
+            )
+        self._close(residual)
+        self._parts = {**self._mixing, "residual": residual, "total": total}
+        self._stream, self._branch = {id(total): total}, {}
+
+    def _feed(self, operand: Tensor, total: Tensor) -> Tensor:
+        """A feed-forward layer is added to the stream. Nothing flows back in this pass: the graph so far is let go."""
+        if self._branch:
+            raise ModelError("something else is added to the residual stream before its attention is")
+        self._close(operand)
+        total = total.detach().requires_grad_().clone()  # no leaf: the model may write to it
+        self._stream = {id(total): total}
+        return total
+
+    def _close(self, output: Tensor) -> None:
+        """What is added to next is the output of the sub-block under way."""
+        if self._parts:
+            self._done.append(self._use(Mixing(**self._parts, output=output)))
+            self._parts = {}
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors(value)

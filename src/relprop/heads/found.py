@@ -1,0 +1,238 @@
+"""`Heads`: what was counted on a model's heads, which of them are syntactic or positional, and its file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relprop.errors import InputError, ModelError, unknown_name
+from relprop.heads.counting import TO_GOVERNOR, Variant
+from relprop.heads.masks import Mask, corrupted, random_mask
+from relprop.heads.treebank import shares
+
+SCHEMA_VERSION = 1
+XI_POS, XI_SYNT = 0.8, 0.1  # [Song24]
+KINDS = ("both", "syntactic", "positional", "random")
+FILE = "heads.json"  # in a model's folder: what is known of its heads
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One reason why a head counts as syntactic or positional."""
+
+    block: int
+    head: int
+    kind: Literal["positional", "syntactic"]
+    what: str  # the offset, or the relation and its direction
+    share: float
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Counts of where a model's heads look, over a corpus of parsed sentences, and the thresholds that judge them.
+
+    The counts stay when the thresholds change: `heads.at(xi_pos=0.7)`. Tuples are [blocks][heads] and deeper.
+    """
+
+    model: str
+    corpus: str
+    sentences: int
+    skipped: int  # sentences longer than the model can read
+    words: int
+    rows: int  # tokens whose strongest attention was looked at
+    offset: tuple[tuple[int, ...], ...]  # per head: the offset that most rows look at
+    offset_rows: tuple[tuple[int, ...], ...]  # per head: how many do
+    arcs: Mapping[str, int]  # per relation: how many were looked at
+    hits: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]  # per head, relation, direction: arcs that are followed
+    relation_offsets: Mapping[str, Mapping[int, int]]  # per relation: how often it has each offset
+    xi_pos: float = XI_POS
+    xi_synt: float = XI_SYNT
+    variant: Variant = "paper"
+
+    def __post_init__(self) -> None:
+        blocks, heads = np.shape(self.offset)
+        wanted = {"offset_rows": (blocks, heads), "hits": (blocks, heads, len(self.arcs), 2)}
+        for name, shape in wanted.items():
+            counts = np.array(getattr(self, name))
+            if counts.shape != shape or counts.dtype.kind != "i":
+                raise InputError(f"{name} should be whole numbers of shape {shape}, not {counts.dtype} {counts.shape}")
+        if set(self.relation_offsets) != set(self.arcs):
+            raise InputError(f"relations differ: {list(self.arcs)} and {list(self.relation_offsets)}")
+        for name in ("xi_pos", "xi_synt"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} is a number from 0 to 1, got {getattr(self, name)}")
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        return tuple(self.arcs)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Blocks and heads a block."""
+        return len(self.offset), len(self.offset[0])
+
+    @property
+    def offset_share(self) -> Floats:
+        """[blocks, heads]: share of rows that look at the head's best offset."""
+        return np.array(self.offset_rows) / max(1, self.rows)
+
+    @property
+    def alpha(self) -> Floats:
+        """[blocks, heads, relations, directions]: share of arcs that a head follows, to the governor and from it."""
+        arcs = np.maximum(1, list(self.arcs.values()))
+        return np.asarray(np.array(self.hits) / arcs[:, None])
+
+    @property
+    def chance(self) -> Floats:
+        """[relations]: max_i lambda_k(i), what a head reaches that only looks at one fixed offset."""
+        return np.array([max(shares(self.relation_offsets[k]).values(), default=1.0) for k in self.relations])
+
+    @property
+    def positional(self) -> Mask:
+        """[blocks, heads]: one offset in more than xi_pos of all rows."""
+        return np.asarray(self.offset_share > self.xi_pos)
+
+    @property
+    def follows(self) -> Mask:
+        """[blocks, heads, relations]: alpha of the better direction > max_i lambda_k(i) + xi_synt."""
+        return np.asarray(self.alpha.max(-1) > self.chance + self.xi_synt)
+
+    @property
+    def syntactic(self) -> Mask:
+        """[blocks, heads]: follows at least one relation."""
+        return np.asarray(self.follows.any(-1))
+
+    @property
+    def both(self) -> Mask:
+        """[blocks, heads]: syntactic or positional, the mask of Mask-LRP."""
+        return self.syntactic | self.positional
+
+    def mask(self, kind: str = "both", *, corrupt: float = 0.0, seed: int = 0) -> Mask:
+        """The mask by name; "random" has as many heads as "both". `corrupt`: see `corrupted`.
+
+        A mask without heads would let no relevance through, and is refused.
+        """
+        if kind not in KINDS:
+            raise unknown_name("head mask", kind, KINDS)
+        chosen: Mask = random_mask(self.both, seed) if kind == "random" else getattr(self, kind)
+        if not chosen.any():
+            raise InputError(f"the {kind} mask of {self.model} is empty: {self.nearest()}; try heads.at(xi_pos=...)")
+        return corrupted(chosen, corrupt, seed)
+
+    def nearest(self) -> str:
+        """What comes nearest to the thresholds, in words."""
+        block, head = np.unravel_index(self.offset_share.argmax(), self.shape)
+        offset = f"offset {self.offset[block][head]:+d} in {self.offset_share.max():.3f} of the rows"
+        over = (self.alpha.max(-1) - self.chance).max()
+        return (
+            f"no head keeps to one offset in more than {self.xi_pos} of the rows or follows a relation {self.xi_synt} "
+            f"above chance (nearest: block {block} head {head}, {offset}; relations {over:+.3f})"
+        )
+
+    def at(self, *, xi_pos: float | None = None, xi_synt: float | None = None) -> Heads:
+        """The same counts judged by other thresholds."""
+        new = {name: value for name, value in (("xi_pos", xi_pos), ("xi_synt", xi_synt)) if value is not None}
+        return replace(self, **new)  # type: ignore[arg-type]
+
+    def kinds(self) -> list[list[str]]:
+        """[blocks][heads]: "positional", "syntactic", "positional and syntactic" or "neither"."""
+        names = np.array([["neither", "syntactic"], ["positional", "positional and syntactic"]])
+        found: list[list[str]] = names[self.positional.astype(int), self.syntactic.astype(int)].tolist()
+        return found
+
+    def findings(self) -> list[Finding]:
+        """Every reason why a head is in the mask, block by block."""
+        found = []
+        for block, head in np.argwhere(self.both).tolist():
+            if self.positional[block, head]:
+                what = f"offset {self.offset[block][head]:+d}"
+                share = float(self.offset_share[block, head])
+                found.append(Finding(block, head, "positional", what, share, self.xi_pos))
+            found += [self._followed(block, head, k) for k in np.flatnonzero(self.follows[block, head]).tolist()]
+        return found
+
+    def _followed(self, block: int, head: int, k: int) -> Finding:
+        alpha = self.alpha[block, head, k]
+        way = "dependent to governor" if alpha.argmax() == TO_GOVERNOR else "governor to dependent"
+        threshold = float(self.chance[k]) + self.xi_synt
+        return Finding(block, head, "syntactic", f"{self.relations[k]}, {way}", float(alpha.max()), threshold)
+
+    def to_json(self) -> str:
+        """JSON with its schema version, one field a line."""
+        data = {"schema_version": SCHEMA_VERSION, **{field.name: getattr(self, field.name) for field in fields(self)}}
+        lines = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in data.items()]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "this") -> Heads:
+        """Load what `to_json` wrote; the result equals the original."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"{where} is no file of heads saved by relprop: it is not JSON ({error})") from None
+        if not isinstance(data, dict) or "schema_version" not in data:
+            raise InputError(f"{where} is no file of heads saved by relprop: it has no schema_version")
+        version = data.pop("schema_version")
+        if version != SCHEMA_VERSION:
+            raise InputError(f"{where} has schema version {version}; this relprop reads {SCHEMA_VERSION}")
+        try:
+            return cls(**_revived(data))
+        except (InputError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{where} is damaged ({type(error).__name__}: {error})") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the counts to a file, which appears whole or not at all."""
+        path = Path(path)
+        try:
+            with TemporaryDirectory(dir=path.parent, prefix=".relprop-") as folder:
+                written = Path(folder, path.name)
+                written.write_text(self.to_json(), encoding="utf-8")
+                os.replace(written, path)
+        except OSError as error:
+            raise InputError(f'cannot write "{path}": {error.strerror or error}') from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Heads:
+        """Read what `save` wrote."""
+        where = f'"{os.fspath(path)}"'
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"), where)
+        except UnicodeDecodeError:
+            raise InputError(f"{where} is no file of heads saved by relprop: it is not UTF-8 text") from None
+        except OSError as error:
+            raise InputError(f"cannot read {where}: {error.strerror}") from None
+
+
+def _revived(data: dict[str, Any]) -> dict[str, Any]:
+    """JSON knows lists and names only: back to tuples, and offsets to numbers."""
+    by_relation = data["relation_offsets"].items()
+    return {
+        **{name: _tuples(value) for name, value in data.items()},
+        "relation_offsets": {k: {int(i): int(n) for i, n in counts.items()} for k, counts in by_relation},
+    }
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def heads_of(model: Any) -> Heads:
+    """What is known of a model's heads: the heads.json in the folder it was loaded from, as the embedded one has."""
+    folder = Path(getattr(getattr(model, "config", None), "name_or_path", None) or "")
+    if folder.parts and (folder / FILE).is_file():
+        return Heads.load(folder / FILE)
+    raise ModelError(
+        "which heads of this model are syntactic or positional is not known: find them once with `relprop heads FOLDER "
+        f"--save FOLDER/{FILE}`, or give a mask of your own, or relprop.heads.identify(model, tokenizer).both"
+    )

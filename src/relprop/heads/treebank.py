@@ -1,0 +1,184 @@
+"""Parsed sentences, read from CoNLL-U files, and how far apart the two words of a relation stand."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from relprop.errors import InputError
+
+RELATIONS = ("nsubj", "obj", "amod", "advmod")  # the relations of [Song24]
+SAMPLE = Path(__file__).parent / "data" / "ewt-sample.conllu.gz"
+
+# Names of Stanford Dependencies, which spaCy's English models still use, and the universal relations they became.
+_UNIVERSAL = {"dobj": "obj", "nsubjpass": "nsubj"}
+_COLUMNS = 10  # id, form, lemma, two tags, features, head, relation, enhanced relations, the rest
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Word:
+    """One syntactic word and the arc that leads to its governor."""
+
+    text: str
+    head: int | None  # the governor's index in the sentence; None for the root
+    label: str  # the relation as the parse has it, for instance "nsubj:pass"
+    space_after: bool = True
+
+    @property
+    def relation(self) -> str:
+        """The universal relation: subtypes count under it, as nsubj:pass is a subject that stands like one."""
+        base = self.label.split(":")[0]
+        return _UNIVERSAL.get(base, base)
+
+
+@dataclass(frozen=True)
+class Arc:
+    """A relation between two words of a sentence, by index."""
+
+    dependent: int
+    governor: int
+    relation: str
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A parsed sentence."""
+
+    words: tuple[Word, ...]
+
+    @property
+    def text(self) -> str:
+        """The sentence as it was written, as far as the parse tells."""
+        return "".join(word.text + " " * word.space_after for word in self.words).rstrip(" ")
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Where each word stands in `text`."""
+        spans, start = [], 0
+        for word in self.words:
+            spans.append((start, start + len(word.text)))
+            start += len(word.text) + word.space_after
+        return spans
+
+    def arcs(self, relations: Sequence[str] = RELATIONS) -> list[Arc]:
+        named = ((i, word.head, word.relation) for i, word in enumerate(self.words))
+        return [Arc(i, head, name) for i, head, name in named if head is not None and name in relations]
+
+
+def relation_offsets(sentences: Iterable[Sentence], relations: Sequence[str] = RELATIONS) -> dict[str, dict[int, int]]:
+    """How often the dependent of relation k stands i words behind its governor (before it, for i < 0)."""
+    counts: dict[str, Counter[int]] = {relation: Counter() for relation in relations}
+    for sentence in sentences:
+        for arc in sentence.arcs(relations):
+            counts[arc.relation][arc.dependent - arc.governor] += 1
+    return {relation: dict(sorted(found.items())) for relation, found in counts.items()}
+
+
+def shares(counts: Mapping[int, int]) -> dict[int, float]:
+    """lambda_k(i): the counts of one relation as shares."""
+    total = sum(counts.values())
+    return {offset: count / total for offset, count in counts.items()}
+
+
+def read_conllu(path: str | os.PathLike[str]) -> list[Sentence]:
+    """All sentences of a CoNLL-U file, plain or gzipped.
+
+    The words are the syntactic ones: a range such as `1-2 don't` only says how its words were written, and a node such
+    as `1.1`, which stands for a word left out, is passed over: neither has a place in the tree.
+    """
+    where = f'"{os.fspath(path)}"'
+    sentences = list(_sentences(_text(Path(path), where).split("\n"), where))
+    if not sentences:
+        raise InputError(f"{where} holds no sentence; a CoNLL-U file was expected")
+    return sentences
+
+
+def _text(path: Path, where: str) -> str:
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content.startswith(_GZIP) else content
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not UTF-8 text (at byte {error.start})") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{where} is a damaged gzip file ({error})") from None
+    except OSError as error:
+        raise InputError(f"cannot read {where}: {error.strerror}") from None
+
+
+def _sentences(lines: Iterable[str], where: str) -> Iterator[Sentence]:
+    """Sentences end at a blank line."""
+    block: list[_Line] = []
+    for number, raw in enumerate(lines, 1):
+        line = raw.rstrip("\r")
+        if line.strip() and not line.startswith("#"):
+            block.append(_Line.read(line, f"{where}, line {number}"))
+        elif not line.strip() and block:
+            yield _sentence(block)
+            block = []
+    if block:
+        yield _sentence(block)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of a sentence, checked as far as it can be alone."""
+
+    id: str
+    form: str
+    head: str
+    label: str
+    misc: str
+    where: str
+
+    @classmethod
+    def read(cls, line: str, where: str) -> _Line:
+        columns = line.split("\t")
+        if len(columns) != _COLUMNS:
+            raise InputError(f"{where}: expected {_COLUMNS} columns parted by tabs, got {len(columns)}: {line!r:.60}")
+        return cls(columns[0], columns[1], columns[6], columns[7], columns[9], where)
+
+    @property
+    def spaced(self) -> bool:
+        return "SpaceAfter=No" not in self.misc.split("|")
+
+
+def _sentence(lines: Sequence[_Line]) -> Sentence:
+    plain = [line for line in lines if "-" not in line.id and "." not in line.id]
+    for number, line in enumerate(plain, 1):
+        if line.id != str(number):
+            raise InputError(f"{line.where}: expected word {number} of the sentence, got id {line.id!r:.20}")
+    if not plain:
+        raise InputError(f"{lines[0].where}: the sentence has no word of its own")
+    words = [_word(line, number, len(plain)) for number, line in enumerate(plain)]
+    for line in lines:
+        if "-" in line.id:
+            _respace(words, line)
+    return Sentence(tuple(words))
+
+
+def _word(line: _Line, index: int, count: int) -> Word:
+    if not line.head.isascii() or not line.head.isdigit() or int(line.head) > count:
+        raise InputError(f"{line.where}: expected a head from 0 to {count}, got {line.head!r:.20}")
+    head = int(line.head) - 1
+    if head == index:
+        raise InputError(f"{line.where}: the word is its own head")
+    return Word(line.form, head if head >= 0 else None, line.label, line.spaced)
+
+
+def _respace(words: list[Word], written: _Line) -> None:
+    """Words written as one, such as `don't`, have no space between them, if they spell it: `del` is no `deel`."""
+    first, _, last = written.id.partition("-")
+    if not (first.isdigit() and last.isdigit() and 1 <= int(first) < int(last) <= len(words)):
+        raise InputError(
+            f"{written.where}: expected a range of the sentence's words, such as 1-2, got {written.id!r:.20}"
+        )
+    inside = range(int(first) - 1, int(last))
+    apart = "".join(words[i].text for i in inside) != written.form
+    for i in inside:
+        words[i] = replace(words[i], space_after=written.spaced if i == inside[-1] else apart)

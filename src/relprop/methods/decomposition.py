@@ -1,0 +1,68 @@
+"""Methods that take the attention of every block apart into the vectors that tokens give to each other."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from relprop.engine.calling import wide
+from relprop.engine.decompose import Mixing, decompose
+from relprop.errors import InputError, ModelError
+from relprop.methods.maps import weight_maps
+from relprop.methods.reading import Inputs
+from relprop.registry import METHODS
+from relprop.types import Attribution
+
+Measure = Literal["l1", "l2", "norm"]
+MEASURES = ("l1", "l2", "norm")
+
+
+@METHODS.register(
+    family="decomposition", signed=False, gradients=False, maps=True, citation="Ferrando et al. 2022, ALTI"
+)
+def alti(model: nn.Module, inputs: Inputs, target: Any, *, measure: Measure = "l1") -> Attribution:
+    """Product over blocks of how near each token's vector T_ij comes to the attention's output y_i, read-out row.
+
+    T_ij: what token j gives to token i through attention and residual connection, with the norm after it linearised;
+    the feed-forward layers are left out. `measure`: "l1" (the paper's) and "l2" take c_ij = (|y_i| - |T_ij - y_i|)+ in
+    that norm, "norm" the length |T_ij| of Kobayashi et al. 2021. Rows sum to 1.
+    """
+    if measure not in MEASURES:
+        raise InputError(f'measure is "l1", "l2" or "norm", got "{measure}"')
+    maps = weight_maps(model, inputs, target, "alti", lambda a: a.new_zeros(()))  # only the read-out is needed
+    try:
+        layers = decompose(model, inputs, lambda mixing: contributions(mixing, measure))
+        if len(layers) != len(maps.folded):
+            raise ModelError(f"the attention of {len(maps.folded) - len(layers)} blocks was not found")
+    except ModelError as reason:
+        raise ModelError(
+            f'"alti" needs attention that is added to the residual stream, block by block: {reason}; '
+            "use rollout or lrp_ah_ln instead"
+        ) from None
+    return maps.attribution("alti", maps.rolled_out(layers), inputs)
+
+
+def contributions(mixing: Mixing, measure: Measure) -> Tensor:
+    """[batch, rows, tokens]: the share of each token in the output of each row."""
+    y = wide(mixing.output.detach())
+    columns = [_nearness(t, y.reshape(t.shape), measure) for t in mixing.vectors()]
+    return shares(torch.stack(columns, -1))
+
+
+def _nearness(t: Tensor, y: Tensor, measure: Measure) -> Tensor:
+    """c_ij for one token j: without attention T_ij = 0, and so is c_ij, exactly."""
+    p = 1 if measure == "l1" else 2
+    return _length(t, 2) if measure == "norm" else (_length(y, p) - _length(t - y, p)).clamp_min(0)
+
+
+def _length(x: Tensor, p: int) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(x, p, dim=-1)
+    return length
+
+
+def shares(c: Tensor) -> Tensor:
+    """Rows that sum to 1. A row that nothing comes near (its output is all bias) keeps to itself."""
+    total = c.sum(-1, keepdim=True)
+    return torch.where(total > 0, c / torch.where(total > 0, total, 1), torch.eye(c.shape[-1]).to(c))

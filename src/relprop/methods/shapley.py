@@ -1,0 +1,164 @@
+"""Shapley values, by the `shap` package: the units are players, and the target's value is what they earn together."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import linkage
+from torch import Tensor, nn
+
+from relprop.engine.run import predict, predict_edited
+from relprop.engine.sources import At, Lookup
+from relprop.errors import InputError, RelpropError
+from relprop.methods.perturbation import _units
+from relprop.methods.reading import Inputs, content_generator, places_late, select, singles
+from relprop.registry import METHODS
+from relprop.types import Attribution
+
+Masks = NDArray[np.bool_]
+Values = NDArray[np.float64]
+ALGORITHMS = ("permutation", "partition")
+ROUNDS = 10  # permutations, each there and back, unless `max_evals` says otherwise
+AT_ONCE = 64  # groups that "partition" divides at a time; it decides which ones, so it is no option
+
+
+@METHODS.register(family="perturbation", signed=True, gradients=False, complete=True, citation="Lundberg and Lee 2017")
+def shapley(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    algorithm: Literal["permutation", "partition"] = "permutation",
+    max_evals: int | None = None,
+    seed: int = 0,
+    replacement: int | None = None,
+    internal_batch_size: int = 32,
+) -> Attribution:
+    """Mean gain of the target when a unit joins the others: over permutations, or down a tree of neighbours.
+
+    Units are hidden as in occlusion, and the sum is value - value with all of them hidden. `algorithm`: "permutation"
+    samples orders, "partition" gives Owen values of a balanced tree over positions. `max_evals` (None: 10 orders, there
+    and back) are forward passes an example. Needs the `shap` package.
+    """
+    if algorithm not in ALGORITHMS:
+        raise InputError(f'algorithm is "permutation" or "partition", got "{algorithm}"')
+    shap = _shap()
+    chosen = predict(model, inputs, target)
+    at: At = "word_embeddings" if "input_ids" in inputs else "block"
+    if replacement is None:
+        replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
+    real = _units(model, inputs, chosen.exact, at)
+    scores, baseline = chosen.value.new_zeros(real.shape), torch.zeros_like(chosen.value)
+    for i, single in enumerate(singles(inputs)):
+        game = _Game(model, single, chosen.exact[i], at, real[i], replacement, internal_batch_size)
+        own_seed = int(torch.randint(2**32, (), generator=content_generator(single, seed)))
+        with _numpy_seed(own_seed):
+            values, nothing = _solve(shap, game.value, int(real[i].sum()), algorithm, max_evals, own_seed)
+        scores[i, real[i]] = torch.from_numpy(values).to(scores)
+        baseline[i] = nothing
+    return Attribution(scores, chosen.value, chosen.names, "shapley", chosen.rows, baseline=baseline)
+
+
+def _solve(
+    shap: Any, value: Callable[[Masks], Values], units: int, algorithm: str, max_evals: int | None, seed: int
+) -> tuple[Values, float]:
+    """Each unit's share, and the value without any of them."""
+    evals = ROUNDS * (2 * units + 1) if max_evals is None else max_evals
+    if algorithm == "partition" and units > 1:
+        neighbours = linkage(np.arange(units, dtype=float)[:, None], "ward")
+        explainer = shap.PartitionExplainer(value, _Masker(neighbours))
+    else:
+        if evals < 2 * units + 1:
+            raise InputError(f"max_evals={evals} is too few: one order of {units} units takes {2 * units + 1}")
+        explainer = shap.PermutationExplainer(value, _Masker(None), seed=seed)
+    found = explainer(np.ones((1, units)), max_evals=evals, batch_size=AT_ONCE, silent=True)
+    return found.values[0], float(found.base_values[0])
+
+
+class _Masker:
+    """Hands the masks of `shap` to the value function as they are."""
+
+    immutable_outputs = True
+
+    def __init__(self, clustering: NDArray[np.float64] | None) -> None:
+        self.clustering = clustering
+
+    def __call__(self, mask: Masks, units: NDArray[Any]) -> Masks:
+        return mask[None]
+
+
+@dataclass(frozen=True)
+class _Game:
+    """One example, and what any set of its units is worth."""
+
+    model: nn.Module
+    inputs: Inputs
+    target: Any
+    at: At
+    real: Tensor  # [units], which of them play
+    replacement: int | None
+    size: int
+
+    def value(self, masks: Masks) -> Values:
+        """The target with only the units of each mask in sight."""
+        hidden = torch.zeros(len(masks), len(self.real), dtype=torch.bool)
+        hidden[:, self.real] = ~torch.from_numpy(masks.astype(bool))
+        return torch.cat([self._predicted(part) for part in hidden.split(max(1, self.size))]).double().cpu().numpy()
+
+    def _predicted(self, hidden: Tensor) -> Tensor:
+        copies = select(self.inputs, torch.zeros(len(hidden), dtype=torch.long), 1)
+        hide = _HideSets(copies.get("input_ids"), hidden, self.replacement)
+        return predict_edited(self.model, copies, [self.target] * len(hidden), self.at, hide.edit).value
+
+
+class _HideSets:
+    """Hides a set of units of each row."""
+
+    def __init__(self, ids: Tensor | None, hidden: Tensor, replacement: int | None) -> None:
+        self._ids, self._hidden, self._replacement = ids, hidden, replacement
+
+    def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
+        shift = 0 if ids is None or self._ids is None else places_late(ids, self._ids)
+        if shift is None:
+            return x
+        rows, units = torch.nonzero(self._hidden[:, : x.shape[1] - shift], as_tuple=True)
+        edited = x.clone()
+        filler: Tensor | float = 0.0
+        if lookup is not None and ids is not None and self._replacement is not None:
+            filler = lookup(torch.full_like(ids[:1, :1], self._replacement))[0, 0]
+        edited[rows, units + shift] = filler
+        return edited
+
+
+_numpy = threading.Lock()
+
+
+@contextmanager
+def _numpy_seed(seed: int) -> Iterator[None]:
+    """`shap` draws from numpy's global generator: one run at a time, and its state is put back."""
+    with _numpy:
+        state = np.random.get_state()
+        np.random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(state)
+
+
+def _shap() -> Any:
+    """The package, on first use: it is large, and an extra."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PendingDeprecationWarning)  # its colour maps, while it is imported
+            import shap
+    except ImportError:
+        raise RelpropError('method "shapley" needs the shap package: pip install "relprop[shap]"') from None
+    return shap
