@@ -73,6 +73,18 @@ def test_released_to_the_last_digit(array: str, p: int) -> None:
         assert distance(c[0], ARRAYS[f"a/f64/{array}/layer_contributions"][block]) < 1e-11
 
 
+@pytest.mark.parametrize(("array", "measure"), [("alti", "l1"), ("alti_l2", "l2")])
+def test_released_scores(array: str, measure: str) -> None:
+    """The variant has the released distance; the paper's differs from it by that alone."""
+    model, inputs = bert()
+    released, paper = (
+        attribute(model, inputs, 0, "alti", measure=measure, variant=variant).scores[0]
+        for variant in ("released", "paper")
+    )
+    assert distance(released, ARRAYS[f"a/f64/{array}/cls"]) < 1e-9
+    assert 1e-9 < distance(paper, ARRAYS[f"a/f64/{array}/cls"]) < 1e-5
+
+
 def test_released_vectors() -> None:
     """The length of every T_ij, and the output y_i with all its biases."""
     model, inputs = bert()

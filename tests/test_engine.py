@@ -9,9 +9,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from models import CLASSIFIERS, tiny
 from relprop.attribution import attribute, rules
-from relprop.engine.propagation import Propagation
 from relprop.engine.calling import call
 from relprop.engine.capture import Watch
+from relprop.engine.propagation import Propagation
 from relprop.engine.run import propagate
 from relprop.engine.sources import Sources
 from relprop.engine.structure import stacks
@@ -305,13 +305,16 @@ def test_an_unruled_operation_on_a_stopped_branch_is_harmless() -> None:
 def test_zplus_keeps_the_total_or_says_why_not(architecture: str) -> None:
     """On a whole model the relevance at the first block is 1 an example, or the missing rule is named; never junk."""
     model, inputs = tiny(architecture)
-    for i in range(2):
+    # XLNet has its sequence first, so that a batch would be one example: `lrp` takes them one by one.
+    batch = [] if architecture.startswith("XLNet") else [inputs]
+    for part in (*batch, *({name: value[i : i + 1] for name, value in inputs.items()} for i in range(2))):
         try:
-            flow = propagate(model, {name: value[i : i + 1] for name, value in inputs.items()}, 1, ruleset("zplus"))
+            flow = propagate(model, part, 1, ruleset("zplus"))
         except UnruledOpError:
             return
-        lost = 1e-3 if architecture.startswith("XLNet") else 1e-4  # where no product is positive, z+ has no taker
-        assert sum(arrived.sum().item() for arrived in flow.arrived) == pytest.approx(1.0, abs=lost)
+        lost = 1e-3 if architecture.startswith("XLNet") else 1e-6
+        totals = sum(arrived.flatten(1).sum(1) for arrived in flow.arrived)
+        assert (totals - 1).abs().max() < lost
 
 
 # Other models.

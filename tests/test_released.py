@@ -50,19 +50,24 @@ def another_bert(seed: int, heads: int = 3) -> tuple[Any, Tensor]:
     return BertForSequenceClassification(config).double().eval(), torch.randint(5, 50, (1, 4 + seed % 9))
 
 
-RULES = {True: rulesets.zplus_rules, False: rulesets.zplus_released}
+RULES = {
+    "paper": (rulesets.zplus_rules, Rules(ours=True, stabiliser=0), 1e-9),
+    "released": (rulesets.zplus_stabilised, Rules(ours=True), 1e-6),
+    "released LRP": (rulesets.zplus_released, Rules(ours=False), 1e-6),
+}
 
 
-@pytest.mark.parametrize("ours", RULES)
+@pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("seed", range(12))
-def test_the_rules_hold_on_other_models_and_inputs(seed: int, ours: bool) -> None:
+def test_the_rules_hold_on_other_models_and_inputs(seed: int, name: str) -> None:
     """Against a second writing of them without an engine, at every map and at the first block's input."""
     model, ids = another_bert(seed)
-    slow = released_bert(model, ids, seed % 3, Rules(ours, stabiliser=0))
-    flow = propagate(model, {"input_ids": ids}, seed % 3, RULES[ours], watch=Watch())
+    rules, theirs, tolerance = RULES[name]
+    slow = released_bert(model, ids, seed % 3, theirs)
+    flow = propagate(model, {"input_ids": ids}, seed % 3, rules, watch=Watch())
     assert flow.seen is not None
-    assert distance(torch.cat([one.arrived for one in flow.seen.maps]), slow.maps) < 1e-9
-    assert distance(flow.relevance()[0], slow.source) < 1e-9
+    assert distance(torch.cat([one.arrived for one in flow.seen.maps]), slow.maps) < tolerance
+    assert distance(flow.relevance()[0], slow.source) < tolerance
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -228,8 +233,8 @@ def test_released_transformer_attribution_normalises_rows_on_bert() -> None:
     paper, released = ((m[2] @ m[1] @ m[0])[0] for m in (plain, normal))
     assert distance(scores("transformer_attribution"), paper) < 1e-9
     found = scores("transformer_attribution", variant="released")
-    assert distance(found[1:], released[1:]) < 1e-9
-    assert found[0] == released.min()
+    assert distance(found[1:], released[1:]) < 1e-7  # the stabiliser
+    assert found[0] == found[1:].min()
     assert distance(paper[1:], released[1:]) > 1e-3
 
 

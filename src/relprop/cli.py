@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from ast import literal_eval
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -66,6 +67,9 @@ def explain(
     png: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the numbers; '-' for standard output.")] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.")] = 32,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the method, as NAME=VALUE; may be given several times.")
+    ] = None,
 ) -> None:
     """Explain a text and show it coloured. Also every line of a pipe, or of a file."""
     texts = _texts(text, pair, file)
@@ -83,6 +87,7 @@ def explain(
         special="drop" if drop_special else "keep",
         batch_size=batch_size,
         ledger=ledger,
+        **_options(option or []),
     )
     found = [one.words() if words else one for together in per_text for one in together]
     if json == STDOUT:
@@ -95,6 +100,20 @@ def explain(
         if path is not None and path != STDOUT:
             save(found, path)
             typer.echo(f"wrote {path}", err=True)
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    """NAME=VALUE as Python reads the value; what it cannot read is a word."""
+    options = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise InputError(f'an option is NAME=VALUE, such as variant=released, got "{one}"')
+        try:
+            options[name.strip().replace("-", "_")] = literal_eval(value)
+        except (SyntaxError, ValueError):
+            options[name.strip().replace("-", "_")] = value
+    return options
 
 
 def _books(one: Explanation) -> str:

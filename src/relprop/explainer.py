@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from relprop.engine.calling import labels_of
 from relprop.engine.sharing import shared_passes
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
+from relprop.heads import Heads, identify, known_heads
 from relprop.loading import load
 from relprop.registry import METHODS
 from relprop.types import Attribution, Entry, Ledger
@@ -104,7 +105,7 @@ class Explainer:
         found = {}
         with shared_passes() if len(asked) > 1 else nullcontext():
             for name in sorted(asked, key=lambda name: not METHODS[name].maps):
-                settled = {**self._defaults(METHODS[name].options, rows, inputs), **asked[name]}
+                settled = {**self._defaults(METHODS[name].options, rows, inputs), **self._found(asked[name])}
                 found[name] = attribute(self.model, inputs, targets, name, **settled)
         return found
 
@@ -157,6 +158,19 @@ class Explainer:
         if "internal_batch_size" in known and self._padding is None:
             defaults["internal_batch_size"] = 1
         return defaults
+
+    @cached_property
+    def heads(self) -> Heads:
+        """The syntactic and positional heads: saved beside the model, or found on the sample that comes with relprop."""
+        return known_heads(self.model) or identify(self.model, self.tokenizer)
+
+    def _found(self, options: dict[str, Any]) -> dict[str, Any]:
+        """A head mask given by name, as an array."""
+        if not isinstance(options.get("mask"), str):
+            return options
+        how = {name: options[name] for name in ("corrupt", "seed") if name in options}
+        rest = {name: value for name, value in options.items() if name != "corrupt"}
+        return {**rest, "mask": self.heads.mask(options["mask"], **how)}
 
     def targets(self, target: Any, count: int) -> list[Any]:
         """One target a text; a language model's tokens as ids."""

@@ -146,7 +146,7 @@ def attention_weights(
     if is_causal:
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = torch.matmul(query * scale, key.transpose(-2, -1))
+    scores = torch.matmul(query, key.transpose(-2, -1)) * scale
     if mask is None:
         return scores.softmax(-1)
     if mask.dtype == torch.bool:

@@ -102,7 +102,8 @@ class Seen:
 class HeadMask:
     """Relevance flows through some heads only: what enters a block's heads is masked and scaled to its old sum.
 
-    `late`: the released code's way, which masks what leaves the heads, after the maps' relevance is kept, unscaled.
+    A block none of whose heads is in the mask stays as it is: nothing else could carry its relevance. `late`: the
+    released code's way, which masks what leaves the heads, after the maps' relevance is kept, unscaled.
     """
 
     mask: Tensor  # [blocks, heads]
@@ -110,6 +111,8 @@ class HeadMask:
 
     def entering(self, block: int) -> Callable[[Tensor], Tensor]:
         def masked(relevance: Tensor) -> Tensor:
+            if not self.mask[block].any():
+                return relevance
             kept = self._through(block, relevance)
             before, after = (one.flatten(1).sum(1).view(-1, 1, 1, 1) for one in (relevance, kept))
             return kept * torch.where(after == 0, 0, before / torch.where(after == 0, 1, after))
@@ -287,7 +290,7 @@ class Capture(Observer):
 
     @property
     def _gradient_flows(self) -> bool:
-        phase = self._rules.phase
+        phase = self._rules.way.phase
         return self._rules.carries == "gradient" if phase is None else phase.gradient
 
     def _keep(self, entry: Map | Block, shape: Any = None) -> Callable[[Tensor | None], None]:

@@ -148,7 +148,7 @@ def _guard(result: Any, op: Op, rules: RuleSet) -> Any:
     running = [module_of(frame) for frame in calls()]
 
     def refuse(relevance: Tensor) -> None:
-        gradient = rules.phase is not None and rules.phase.gradient
+        gradient = rules.way.phase is not None and rules.way.phase.gradient
         if not gradient and torch.count_nonzero(relevance):
             where = f' in "{path_of(running[0], running[-1])}"' if running else ""
             rule = f'for which the rule set "{rules.name}" has no rule'

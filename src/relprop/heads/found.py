@@ -227,12 +227,19 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def heads_of(model: Any) -> Heads:
+def known_heads(model: Any) -> Heads | None:
     """What is known of a model's heads: the heads.json in the folder it was loaded from, as the embedded one has."""
     folder = Path(getattr(getattr(model, "config", None), "name_or_path", None) or "")
-    if folder.parts and (folder / FILE).is_file():
-        return Heads.load(folder / FILE)
-    raise ModelError(
-        "which heads of this model are syntactic or positional is not known: find them once with `relprop heads FOLDER "
-        f"--save FOLDER/{FILE}`, or give a mask of your own, or relprop.heads.identify(model, tokenizer).both"
-    )
+    return Heads.load(folder / FILE) if folder.parts and (folder / FILE).is_file() else None
+
+
+def heads_of(model: Any) -> Heads:
+    """`known_heads`, or an error that says how to find them."""
+    known = known_heads(model)
+    if known is None:
+        raise ModelError(
+            "which heads of this model are syntactic or positional is not known: find them once with `relprop "
+            f"heads FOLDER --save FOLDER/{FILE}`, or give a mask of your own, such as "
+            "relprop.heads.identify(model, tokenizer).both"
+        )
+    return known

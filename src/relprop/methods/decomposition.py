@@ -10,30 +10,35 @@ from torch import Tensor, nn
 from relprop.engine.calling import wide
 from relprop.engine.decompose import Mixing, decompose
 from relprop.errors import InputError, ModelError
-from relprop.methods.maps import weight_maps
+from relprop.methods.maps import Variant, check_variant, weight_maps
 from relprop.methods.reading import Inputs
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
 Measure = Literal["l1", "l2", "norm"]
 MEASURES = ("l1", "l2", "norm")
+STABILISER = {"paper": 0.0, "released": 1e-6}
 
 
 @METHODS.register(
     family="decomposition", signed=False, gradients=False, maps=True, citation="Ferrando et al. 2022, ALTI"
 )
-def alti(model: nn.Module, inputs: Inputs, target: Any, *, measure: Measure = "l1") -> Attribution:
+def alti(
+    model: nn.Module, inputs: Inputs, target: Any, *, measure: Measure = "l1", variant: Variant = "paper"
+) -> Attribution:
     """Product over blocks of how near each token's vector T_ij comes to the attention's output y_i, read-out row.
 
     T_ij: what token j gives to token i through attention and residual connection, with the norm after it linearised;
     the feed-forward layers are left out. `measure`: "l1" (the paper's) and "l2" take c_ij = (|y_i| - |T_ij - y_i|)+ in
-    that norm, "norm" the length |T_ij| of Kobayashi et al. 2021. Rows sum to 1.
+    that norm, "norm" the length |T_ij| of Kobayashi et al. 2021. Rows sum to 1. `released` adds 1e-6 to each
+    difference, as torch's own distance does.
     """
+    check_variant(variant)
     if measure not in MEASURES:
         raise InputError(f'measure is "l1", "l2" or "norm", got "{measure}"')
     maps = weight_maps(model, inputs, target, "alti", lambda a: a.new_zeros(()))  # only the read-out is needed
     try:
-        layers = decompose(model, inputs, lambda mixing: contributions(mixing, measure))
+        layers = decompose(model, inputs, lambda mixing: contributions(mixing, measure, STABILISER[variant]))
         if len(layers) != len(maps.folded):
             raise ModelError(f"the attention of {len(maps.folded) - len(layers)} blocks was not found")
     except ModelError as reason:
@@ -44,17 +49,17 @@ def alti(model: nn.Module, inputs: Inputs, target: Any, *, measure: Measure = "l
     return maps.attribution("alti", maps.rolled_out(layers), inputs)
 
 
-def contributions(mixing: Mixing, measure: Measure) -> Tensor:
+def contributions(mixing: Mixing, measure: Measure, stabiliser: float = 0.0) -> Tensor:
     """[batch, rows, tokens]: the share of each token in the output of each row."""
     y = wide(mixing.output.detach())
-    columns = [_nearness(t, y.reshape(t.shape), measure) for t in mixing.vectors()]
+    columns = [_nearness(t, y.reshape(t.shape), measure, stabiliser) for t in mixing.vectors()]
     return shares(torch.stack(columns, -1))
 
 
-def _nearness(t: Tensor, y: Tensor, measure: Measure) -> Tensor:
+def _nearness(t: Tensor, y: Tensor, measure: Measure, stabiliser: float) -> Tensor:
     """c_ij for one token j: without attention T_ij = 0, and so is c_ij, exactly."""
     p = 1 if measure == "l1" else 2
-    return _length(t, 2) if measure == "norm" else (_length(y, p) - _length(t - y, p)).clamp_min(0)
+    return _length(t, 2) if measure == "norm" else (_length(y, p) - _length(t - y + stabiliser, p)).clamp_min(0)
 
 
 def _length(x: Tensor, p: int) -> Tensor:

@@ -105,17 +105,18 @@ def two_way_maps(
     inputs: Inputs,
     target: Any,
     method: str,
+    rules: RuleSet,
     fold: Callable[[Tensor, Tensor], Tensor],
     heads: HeadMask | None = None,
 ) -> Maps:
-    """`fold(G_b, R_b)` of every block, from one forward pass; relevance by the rules of [Chefer21]."""
+    """`fold(G_b, R_b)` of every block, from one forward pass."""
 
     def on(one: Map) -> Tensor:
         a = _given(one.weights)
         return fold(_attended(a, one.gradient), _attended(a, one.relevance))
 
     watch = Watch(heads, on)
-    flow = propagate(model, inputs, target, rulesets.zplus_rules, watch=watch, two_way=True)
+    flow = propagate(model, inputs, target, rules, watch=watch, two_way=True)
     return _checked(flow, method, on)
 
 

@@ -33,17 +33,18 @@ def occlusion(
     at: At = "word_embeddings" if "input_ids" in inputs else "block"
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
-    real = _units(model, inputs, chosen.exact, at)
+    real = units_of(model, inputs, chosen.exact, at)
     scores = chosen.value.new_zeros(real.shape)
     for owner, unit in (chunk.unbind(1) for chunk in torch.nonzero(real).split(max(1, internal_batch_size))):
         part = select(inputs, owner, batch)
-        hide = _Hide(part.get("input_ids"), unit, replacement)
+        hidden = torch.zeros(len(unit), real.shape[1], dtype=torch.bool).scatter(1, unit[:, None], True)
+        hide = Hide(part.get("input_ids"), hidden, replacement)
         changed = predict_edited(model, part, [chosen.exact[i] for i in owner], at, hide.edit)
         scores[owner, unit] = (chosen.value[owner] - changed.value).to(scores)
     return Attribution(scores, chosen.value, chosen.names, "occlusion", chosen.rows)
 
 
-def _units(model: nn.Module, inputs: Inputs, target: tuple[Any, ...], at: At) -> Tensor:
+def units_of(model: nn.Module, inputs: Inputs, target: tuple[Any, ...], at: At) -> Tensor:
     """[batch, units]: which are there to be hidden."""
     if at == "word_embeddings":
         return torch.stack([real_units(one) for one in singles(inputs)])
@@ -57,20 +58,20 @@ def _units(model: nn.Module, inputs: Inputs, target: tuple[Any, ...], at: At) ->
     return torch.ones(shapes[0][:2], dtype=torch.bool)
 
 
-class _Hide:
-    """Hides one unit of each row."""
+class Hide:
+    """Hides a set of units of each row."""
 
-    def __init__(self, ids: Tensor | None, units: Tensor, replacement: int | None) -> None:
-        self._ids, self._units, self._replacement = ids, units, replacement
+    def __init__(self, ids: Tensor | None, hidden: Tensor, replacement: int | None) -> None:
+        self._ids, self._hidden, self._replacement = ids, hidden, replacement
 
     def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
         shift = 0 if ids is None or self._ids is None else places_late(ids, self._ids)
         if shift is None:
             return x
-        rows = torch.nonzero(self._units + shift < x.shape[1]).flatten()
-        hidden = x.clone()
+        rows, units = torch.nonzero(self._hidden[:, : x.shape[1] - shift], as_tuple=True)
+        edited = x.clone()
         filler: Tensor | float = 0.0
         if lookup is not None and ids is not None and self._replacement is not None:
             filler = lookup(torch.full_like(ids[:1, :1], self._replacement))[0, 0]
-        hidden[rows, self._units[rows] + shift] = filler
-        return hidden
+        edited[rows, units + shift] = filler
+        return edited

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relprop.engine.capture import HeadMask, Watch
 from relprop.engine.run import propagate
 from relprop.engine.sources import At
 from relprop.errors import InputError
+from relprop.heads import corrupted, heads_of, known_heads
 from relprop.methods.maps import (
     Maps,
     Variant,
@@ -35,8 +38,11 @@ from relprop.methods.reading import (
 )
 from relprop.registry import METHODS
 from relprop.rulebook import rulesets
+from relprop.rulebook.pixels import down_to_pixels
 from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Attribution
+
+Mask = str | Tensor | NDArray[Any] | None
 
 _ALI = "Ali et al. 2022, XAI for Transformers"
 
@@ -87,15 +93,20 @@ def _relevance_rules(variant: Variant) -> RuleSet:
 def lrp(
     model: nn.Module, inputs: Inputs, target: Any, *, at: At | None = None, variant: Variant = "paper"
 ) -> Attribution:
-    """z+ rule through every layer to the first block's input, from a relevance of 1 at the target."""
-    watch = Watch() if variant == "released" else None
-    flow = propagate(model, inputs, target, _relevance_rules(variant), at=at, watch=watch)
+    """z+ rule through every layer to the first block's input, from a relevance of 1 at the target.
+
+    `at="input"` goes on to the pixels, by the z^B rule of [Chefer21]; positions and the class token keep their shares.
+    """
+    rules = _relevance_rules(variant)
+    rules = down_to_pixels(rules) if at == "input" else rules
+    released = variant == "released" and at != "input"  # pixels have no read-out token
+    flow = propagate(model, inputs, target, rules, at=at, watch=Watch() if released else None)
     if batch_size(inputs) > 1 and any(source.sequence_first for source in flow.sources):
         # The rules normalise each example along the first dimension, where this model has its sequence.
         each = [lrp(model, one, one_target(target, i), at=at, variant=variant) for i, one in enumerate(singles(inputs))]
         return joined(each)
     scores = unit_scores(flow, flow.relevance(), inputs)
-    if variant == "released" and flow.seen is not None:
+    if released and flow.seen is not None:
         scores = without_readout(scores, flow.seen.readout())
     return Attribution(scores, flow.chosen.value, flow.chosen.names, "lrp", flow.chosen.rows)
 
@@ -126,13 +137,13 @@ def transformer_attribution(
     Ablations of the paper: `ablate="gradient"` leaves G_b out, `only_block` takes one block alone (0 = the first, -1 =
     the last). `released` normalises rows and sets the read-out token's score to the smallest.
     """
-    check_variant(variant)
     if ablate not in (None, "gradient"):
         raise InputError(f'ablate is None or "gradient", got "{ablate}"')
+    rules = _chefer_rules(variant)
     if ablate:
-        maps = relevance_maps(model, inputs, target, "transformer_attribution", rulesets.zplus_rules, _cam)
+        maps = relevance_maps(model, inputs, target, "transformer_attribution", rules, _cam)
     else:
-        maps = two_way_maps(model, inputs, target, "transformer_attribution", lambda g, r: _cam(g * r))
+        maps = two_way_maps(model, inputs, target, "transformer_attribution", rules, lambda g, r: _cam(g * r))
     if only_block is not None:
         blocks = len(maps.folded)
         if not -blocks <= only_block < blocks:
@@ -142,6 +153,11 @@ def transformer_attribution(
     if variant == "released":
         scores = without_readout(scores, maps.readout, scores.amin(1, keepdim=True))
     return maps.attribution("transformer_attribution", scores, inputs)
+
+
+def _chefer_rules(variant: Variant) -> RuleSet:
+    check_variant(variant)
+    return rulesets.zplus_stabilised if variant == "released" else rulesets.zplus_rules
 
 
 def _cam(products: Tensor) -> Tensor:
@@ -160,21 +176,40 @@ def mask_lrp(
     inputs: Inputs,
     target: Any,
     *,
-    mask: Tensor | None = None,
+    mask: Mask = None,
+    corrupt: float = 0.0,
+    seed: int = 0,
     start_block: int = 0,
     variant: Variant = "paper",
 ) -> Attribution:
-    """`transformer_attribution` with relevance flowing through the heads of `mask` [blocks, heads] only.
+    """`transformer_attribution` with relevance flowing through some heads only, the syntactic and positional ones.
 
-    What enters a block's heads is masked and scaled to its old sum. `released` masks what leaves them, unscaled, keeps
-    the maps' relevance before that and not halved, and sets the read-out token's score to 0.
+    `mask`: "both", "syntactic", "positional" or "random" of the heads known for this model (heads.json beside it), or
+    an array [blocks, heads]; None takes both where they are known, and else every head. `corrupt` lets in this share of
+    the other heads. What enters a block's heads is masked and scaled to its old sum. `released` masks what leaves them,
+    unscaled, keeps the maps' relevance before that and not halved, and sets the read-out token's score to 0.
     """
-    check_variant(variant)
     released = variant == "released"
-    heads = None if mask is None else HeadMask(torch.as_tensor(mask), late=released)
+    chosen = _head_mask(model, mask, corrupt, seed)
+    heads = None if chosen is None else HeadMask(chosen, late=released)
     # In the released code the maps of a run with a mask, even one of ones, are not halved; those without a mask are.
-    doubled = 2.0 if released and mask is not None else 1.0
-    maps = two_way_maps(model, inputs, target, "mask_lrp", lambda g, r: _cam(doubled * g * r), heads)
+    doubled = 1.0 if chosen is None or not released else 2.0
+    rules = _chefer_rules(variant)
+    maps = two_way_maps(model, inputs, target, "mask_lrp", rules, lambda g, r: _cam(doubled * g * r), heads)
     scores = _rolled_out(maps, start_block, variant)
     scores = without_readout(scores, maps.readout) if released else scores
     return maps.attribution("mask_lrp", scores, inputs)
+
+
+def _head_mask(model: nn.Module, mask: Mask, corrupt: float, seed: int) -> Tensor | None:
+    """The mask that is meant; None for every head."""
+    if isinstance(mask, str):
+        return torch.as_tensor(heads_of(model).mask(mask, corrupt=corrupt, seed=seed))
+    if mask is None:
+        known = known_heads(model)
+        mask = known.both if known is not None and known.both.any() else None
+    if mask is None and corrupt:
+        raise InputError("corrupt needs a mask: without one every head is let through")
+    if mask is None or not corrupt:
+        return None if mask is None else torch.as_tensor(mask)
+    return torch.as_tensor(corrupted(np.asarray(mask) != 0, corrupt, seed))

@@ -16,10 +16,10 @@ from scipy.cluster.hierarchy import linkage
 from torch import Tensor, nn
 
 from relprop.engine.run import predict, predict_edited
-from relprop.engine.sources import At, Lookup
+from relprop.engine.sources import At
 from relprop.errors import InputError, RelpropError
-from relprop.methods.perturbation import _units
-from relprop.methods.reading import Inputs, content_generator, places_late, select, singles
+from relprop.methods.perturbation import Hide, units_of
+from relprop.methods.reading import Inputs, content_generator, select, singles
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -55,7 +55,7 @@ def shapley(
     at: At = "word_embeddings" if "input_ids" in inputs else "block"
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
-    real = _units(model, inputs, chosen.exact, at)
+    real = units_of(model, inputs, chosen.exact, at)
     scores, baseline = chosen.value.new_zeros(real.shape), torch.zeros_like(chosen.value)
     for i, single in enumerate(singles(inputs)):
         game = _Game(model, single, chosen.exact[i], at, real[i], replacement, internal_batch_size)
@@ -115,27 +115,8 @@ class _Game:
 
     def _predicted(self, hidden: Tensor) -> Tensor:
         copies = select(self.inputs, torch.zeros(len(hidden), dtype=torch.long), 1)
-        hide = _HideSets(copies.get("input_ids"), hidden, self.replacement)
+        hide = Hide(copies.get("input_ids"), hidden, self.replacement)
         return predict_edited(self.model, copies, [self.target] * len(hidden), self.at, hide.edit).value
-
-
-class _HideSets:
-    """Hides a set of units of each row."""
-
-    def __init__(self, ids: Tensor | None, hidden: Tensor, replacement: int | None) -> None:
-        self._ids, self._hidden, self._replacement = ids, hidden, replacement
-
-    def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
-        shift = 0 if ids is None or self._ids is None else places_late(ids, self._ids)
-        if shift is None:
-            return x
-        rows, units = torch.nonzero(self._hidden[:, : x.shape[1] - shift], as_tuple=True)
-        edited = x.clone()
-        filler: Tensor | float = 0.0
-        if lookup is not None and ids is not None and self._replacement is not None:
-            filler = lookup(torch.full_like(ids[:1, :1], self._replacement))[0, 0]
-        edited[rows, units + shift] = filler
-        return edited
 
 
 _numpy = threading.Lock()

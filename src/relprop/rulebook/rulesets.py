@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -31,15 +31,16 @@ class RuleSet(Mapping[str, Any]):
         name: str,
         rules: Mapping[str, Rule | Expand],
         carries: str = "gradient",
-        phase: zplus.Phase | None = None,
+        way: zplus.Way = zplus.ALONE,
     ) -> None:
         self.name = name
         self.carries = carries
-        self.phase = phase
+        self.way = way
         self._rules = MappingProxyType(dict(rules))
 
     def __getitem__(self, operation: str) -> Any:
-        return self._rules[operation]
+        rule = self._rules[operation]
+        return partial(rule, way=self.way) if self.way is not zplus.ALONE and rule in zplus.RULES else rule
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rules)
@@ -50,7 +51,7 @@ class RuleSet(Mapping[str, Any]):
     def __or__(self, other: RuleSet) -> RuleSet:
         if self.carries != other.carries:
             raise ValueError(f"{self.name} carries {self.carries}, {other.name} {other.carries}: they do not combine")
-        return RuleSet(f"{self.name}|{other.name}", {**self, **other}, self.carries)
+        return RuleSet(f"{self.name}|{other.name}", {**self._rules, **other._rules}, self.carries, self.way)
 
     def with_maps(self, fused: bool = False) -> RuleSet:
         """The same rules on spelled-out attention, so that its weights can be seen; or on `fused`, for who can."""
@@ -59,15 +60,11 @@ class RuleSet(Mapping[str, Any]):
         }
         if not fused:
             spelled["scaled_dot_product_attention"] = Expand(ops.attention, always=True)
-        return RuleSet(self.name, {**self, **spelled}, self.carries, self.phase)
+        return RuleSet(self.name, {**self._rules, **spelled}, self.carries, self.way)
 
     def two_way(self, phase: zplus.Phase) -> RuleSet:
         """Relevance-carrying rules that let the gradient flow back too, as `phase` says at the time."""
-        bound = {
-            name: partial(rule, phase=phase) if rule in zplus.RULES else rule
-            for name, rule in self.items()
-        }  # fmt: skip
-        return RuleSet(self.name, bound, self.carries, phase)
+        return RuleSet(self.name, self._rules, self.carries, replace(self.way, phase=phase))
 
     def __repr__(self) -> str:
         return f"RuleSet({self.name!r}, {len(self)} rules, carries {self.carries})"
@@ -172,9 +169,20 @@ zplus_rules = RuleSet(
     carries="relevance",
 )
 
-zplus_released = zplus_rules | RuleSet(
+# What the released code of [Chefer21] and [Song24] does: the same rules, and LRP's own.
+zplus_stabilised = RuleSet(
+    "zplus_stabilised",
+    {**zplus_rules, "softmax": zplus.stabilised_softmax},
+    carries="relevance",
+    way=zplus.Way(stabiliser=1e-9),
+)
+zplus_released = zplus_stabilised | RuleSet(
     "released",
-    {**_all(["linear", "conv1d", "conv2d", "conv3d"], zplus.split_linear), "add": zplus.plain_add},
+    {
+        **_all(["linear", "conv1d", "conv2d", "conv3d"], zplus.split_linear),
+        "add": zplus.plain_add,
+        "softmax": zplus.plain_softmax,
+    },
     carries="relevance",
 )
 

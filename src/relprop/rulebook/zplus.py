@@ -27,15 +27,24 @@ class Phase:
     gradient: bool = True
 
 
-Way = Phase | None  # None: relevance only
+@dataclass(frozen=True)
+class Way:
+    """How relevance flows: alone or after the gradient, and by how much divisions are stabilised."""
+
+    phase: Phase | None = None
+    stabiliser: float = 0.0  # the released code divides by b + 1e-9; the paper by b
+
+
+ALONE = Way()
 
 
 class OneWayError(Exception):
     """An operation whose gradient is cut under these rules: gradient and relevance need a forward pass each."""
 
 
-def safe_divide(a: Tensor, b: Tensor) -> Tensor:
+def safe_divide(a: Tensor, b: Tensor, stabiliser: float = 0.0) -> Tensor:
     """S(a, b) = a / b, and 0 where b = 0."""
+    b = torch.where(b == 0, b, b + stabiliser) if stabiliser else b
     return torch.div(a, b).nan_to_num_(0.0, 0.0, 0.0)
 
 
@@ -48,8 +57,8 @@ class _Ruled(torch.autograd.Function):
     """y = f(*args): relevance flows back by `share`; the gradient, where a phase asks for it, as ever."""
 
     @staticmethod
-    def forward(ctx: Any, phase: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
-        ctx.phase, ctx.share = phase, share
+    def forward(ctx: Any, way: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
+        ctx.way, ctx.share = way, share
         ctx.shapes = [arg.shape if isinstance(arg, Tensor) else None for arg in args]
         result = _run(ctx, func, args, ctx.needs_input_grad[3:])
         if share is not None:
@@ -59,7 +68,7 @@ class _Ruled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, flowing: Tensor) -> tuple[Any, ...]:
         live = ctx.needs_input_grad[3:]
-        if ctx.phase is not None and ctx.phase.gradient:
+        if ctx.way.phase is not None and ctx.way.phase.gradient:
             shares: Any = iter(torch.autograd.grad(ctx.nested, ctx.leaves, flowing))
             ctx.nested = ctx.leaves = None
             return None, None, None, *(next(shares) if one else None for one in live)
@@ -67,21 +76,14 @@ class _Ruled(torch.autograd.Function):
             shares = [flowing if sum(live) == 1 else flowing / sum(live)] * len(live)
         else:
             *args, result = ctx.saved_tensors
-            shares = ctx.share(flowing, result, *args)
-        return (
-            None,
-            None,
-            None,
-            *(
-                share.sum_to_size(shape) if one else None
-                for share, shape, one in zip(shares, ctx.shapes, live, strict=True)
-            ),
-        )
+            shares = ctx.share(flowing, result, *args, ctx.way.stabiliser)
+        parts = zip(shares, ctx.shapes, live, strict=True)
+        return None, None, None, *(part.sum_to_size(shape) if one else None for part, shape, one in parts)  # fmt: skip
 
 
 def _run(ctx: Any, func: Func, args: tuple[Any, ...], live: tuple[bool, ...]) -> Tensor:
     """f(*args), in a small graph of its own where its gradient will be wanted."""
-    if ctx.phase is not None:
+    if ctx.way.phase is not None:
         inner = [arg.detach().requires_grad_() if one else arg for arg, one in zip(args, live, strict=True)]
         ctx.leaves = [arg for arg, one in zip(inner, live, strict=True) if one]
         with torch.enable_grad():
@@ -93,42 +95,48 @@ def _run(ctx: Any, func: Func, args: tuple[Any, ...], live: tuple[bool, ...]) ->
     return result.clone() if result._is_view() else result
 
 
-def _ruled(phase: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
-    result: Tensor = _Ruled.apply(phase, func, share, *args)
+def _ruled(way: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
+    result: Tensor = _Ruled.apply(way, func, share, *args)
     return result
 
 
-def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, phase: Way = None) -> Tensor:
+def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, way: Way = ALONE) -> Tensor:
     """A linear layer by the z+ rule. A constant bias takes nothing."""
     if weight.requires_grad or (bias is not None and bias.requires_grad):
-        product = matmul(torch.matmul, x, weight.t(), phase=phase)
-        return product if bias is None else add(torch.add, product, bias, phase=phase)
-    return _ruled(phase, func, positive_products, x, weight, bias)
+        product = matmul(torch.matmul, x, weight.t(), way=way)
+        return product if bias is None else add(torch.add, product, bias, way=way)
+    return _ruled(way, func, positive_products, x, weight, bias)
 
 
-def positive_products(relevance: Tensor, y: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Shares:
+def positive_products(
+    relevance: Tensor, y: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, stabiliser: float
+) -> Shares:
     """z+ rule: only products x_j w_ji >= 0 count. Z = (xW + |x||W|)/2, R_x = [x(S W^T) + |x|(S |W|^T)]/2, S = R/Z.
 
     xW is the result at hand without its bias. Rows that no relevance reaches are left out: all but one, in a last block
     that the head reads one row of.
     """
-    rows, out = relevance.flatten(0, -2), torch.zeros_like(x)
-    reached = (rows != 0).any(-1).nonzero().flatten()
-    few = len(reached) < len(rows) // 2
-    r, y, own = (t.flatten(0, -2)[reached] if few else t.flatten(0, -2) for t in (relevance, y, x))
+    r, y, own = (tensor.reshape(-1, tensor.shape[-1]) for tensor in (relevance, y, x))
+    reached = (r != 0).any(-1).nonzero().flatten()
+    rows = len(r)
+    few = len(reached) < rows // 2
+    if few:
+        r, y, own = r[reached], y[reached], own[reached]
     size, strength = own.abs(), weight.abs()
     absolute = F.linear(size, strength)
     z = y + absolute if bias is None else (y - bias).add_(absolute)  # 2Z
     scale = absolute if bias is None else absolute.add_(bias.abs())
-    s = _divide(r, z, scale, weight.shape[1])
+    s = _divide(r, z, scale, weight.shape[1], stabiliser)
     share = (s @ weight).mul_(own).addcmul_(s @ strength, size)
-    return (out.flatten(0, -2).index_copy_(0, reached, share) if few else share).view_as(x), None, None
+    if few:
+        share = x.new_zeros(rows, x.shape[-1]).index_copy_(0, reached, share)
+    return share.reshape(x.shape), None, None
 
 
-def _divide(relevance: Tensor, z: Tensor, scale: Tensor, count: int) -> Tensor:
+def _divide(relevance: Tensor, z: Tensor, scale: Tensor, count: int, stabiliser: float) -> Tensor:
     """R / 2Z, and 0 where Z, the difference of two sums of `count` numbers of this scale, is but their rounding."""
-    rounding = 4 * count**0.5 * torch.finfo(z.dtype).eps
-    return torch.div(relevance, z).masked_fill_(z <= scale * rounding, 0)
+    nothing = z <= scale * (4 * count**0.5 * torch.finfo(z.dtype).eps)
+    return torch.div(relevance, z + 2 * stabiliser if stabiliser else z).masked_fill_(nothing, 0)
 
 
 def add_matmul(
@@ -139,11 +147,11 @@ def add_matmul(
     *,
     beta: float = 1,
     alpha: float = 1,
-    phase: Way = None,
+    way: Way = ALONE,
 ) -> Tensor:
     """`addmm(bias, x, W)`: a linear layer with the weight the other way round (GPT-2's Conv1D)."""
     weight, bias = (one if scale == 1 else one * scale for one, scale in ((weight, alpha), (bias, beta)))
-    return linear(F.linear, x, weight.t(), bias, phase=phase)
+    return linear(F.linear, x, weight.t(), bias, way=way)
 
 
 def convolution(
@@ -152,11 +160,11 @@ def convolution(
     weight: Tensor,
     bias: Tensor | None = None,
     *args: Any,
-    phase: Way = None,
+    way: Way = ALONE,
     **kwargs: Any,
 ) -> Tensor:
     """A convolution by the z+ rule."""
-    return _layer(lambda x, w, b: func(x, w, b, *args, **kwargs), x, weight, bias, _positive_products, phase)
+    return _layer(lambda x, w, b: func(x, w, b, *args, **kwargs), x, weight, bias, _positive_products, way)
 
 
 def split_linear(
@@ -165,159 +173,174 @@ def split_linear(
     weight: Tensor,
     bias: Tensor | None = None,
     *args: Any,
-    phase: Way = None,
+    way: Way = ALONE,
     **kwargs: Any,
 ) -> Tensor:
     """A linear layer or convolution by the released code's LRP."""
-    return _layer(lambda x, w, b: func(x, w, b, *args, **kwargs), x, weight, bias, split_products, phase)
+    return _layer(lambda x, w, b: func(x, w, b, *args, **kwargs), x, weight, bias, split_products, way)
 
 
-def _layer(layer: Func, x: Tensor, weight: Tensor, bias: Tensor | None, rule: Func, phase: Way) -> Tensor:
-    """Any operation that is linear in x; `rule(R, x, weight, layer)` says what of R reaches x."""
+def _layer(layer: Func, x: Tensor, weight: Tensor, bias: Tensor | None, rule: Func, way: Way) -> Tensor:
+    """Any operation that is linear in x; `rule(R, x, weight, layer, stabiliser)` says what of R reaches x."""
 
-    def share(relevance: Tensor, _: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Shares:
-        return rule(relevance, x, weight, layer), None, None
+    def share(
+        relevance: Tensor, _: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, stabiliser: float
+    ) -> Shares:
+        return rule(relevance, x, weight, layer, stabiliser), None, None
 
-    return _ruled(phase, layer, share, x, weight, bias)
+    return _ruled(way, layer, share, x, weight, bias)
 
 
-def _positive_products(relevance: Tensor, x: Tensor, weight: Tensor, layer: Func) -> Tensor:
+def _positive_products(relevance: Tensor, x: Tensor, weight: Tensor, layer: Func, stabiliser: float) -> Tensor:
     """`positive_products` of any layer, by its gradient."""
     with torch.enable_grad():
         x, size = x.detach().requires_grad_(), x.detach().abs().requires_grad_()
         plain, absolute = layer(x, weight, None), layer(size, weight.abs(), None)
-    s = _divide(relevance, (plain + absolute).detach(), absolute.detach(), weight[0].numel())
+    s = _divide(relevance, (plain + absolute).detach(), absolute.detach(), weight[0].numel(), stabiliser)
     to_x, to_size = torch.autograd.grad((plain, absolute), (x, size), (s, s))
     return (x * to_x + size * to_size).detach()
 
 
-def split_products(relevance: Tensor, x: Tensor, weight: Tensor, layer: Func) -> Tensor:
+def split_products(relevance: Tensor, x: Tensor, weight: Tensor, layer: Func, stabiliser: float) -> Tensor:
     """The released code's LRP: x+W+ and x-W- each share all of R, so that a layer may return up to 2 R."""
     total = torch.zeros_like(x)
     for part, part_weight in ((x.clamp_min(0), weight.clamp_min(0)), (x.clamp_max(0), weight.clamp_max(0))):
         with torch.enable_grad():
             part = part.requires_grad_()
             z = layer(part, part_weight, None)
-        (share,) = torch.autograd.grad(z, part, safe_divide(relevance, z.detach()))
+        (share,) = torch.autograd.grad(z, part, safe_divide(relevance, z.detach(), stabiliser))
         total += part.detach() * share
     return total
 
 
-def add(func: Func, u: Any, v: Any, *, alpha: float = 1, share: Func | None = None, phase: Way = None) -> Tensor:
+def add(func: Func, u: Any, v: Any, *, alpha: float = 1, share: Func | None = None, way: Way = ALONE) -> Tensor:
     """Two live tensors share; a constant takes nothing."""
     if alpha != 1:
         v = v * alpha
     if isinstance(u, Tensor) and isinstance(v, Tensor) and u.requires_grad and v.requires_grad:
-        return _ruled(phase, torch.add, share or normalised, u, v)
-    return unchanged(torch.add, u, v, phase=phase)
+        return _ruled(way, torch.add, share or normalised, u, v)
+    return unchanged(torch.add, u, v, way=way)
 
 
-def normalised(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor) -> Shares:
+def normalised(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor, stabiliser: float) -> Shares:
     """Proportional shares, their totals A and B then scaled per example: to |A|/(|A|+|B|) of sum R, and likewise B."""
-    a, b = proportional(relevance, y, u, v)
+    a, b = proportional(relevance, y, u, v, stabiliser)
     total, sum_a, sum_b = per_example(relevance), per_example(a), per_example(b)
     magnitude = sum_a.abs() + sum_b.abs()
-    a.mul_(safe_divide(sum_a.abs(), magnitude) * safe_divide(total, sum_a))
-    b.mul_(safe_divide(sum_b.abs(), magnitude) * safe_divide(total, sum_b))
+    for part, own in ((a, sum_a), (b, sum_b)):
+        part.mul_(safe_divide(own.abs(), magnitude, stabiliser) * safe_divide(total, own, stabiliser))
     return a, b
 
 
-def proportional(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def proportional(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor, stabiliser: float) -> tuple[Tensor, Tensor]:
     """a = uS, b = vS with S = R/(u+v): the released code's LRP stops here, with shares large and of either sign."""
-    s = safe_divide(relevance, y)
+    s = safe_divide(relevance, y, stabiliser)
     return u * s, v * s
 
 
-def plain_add(func: Func, u: Any, v: Any, *, alpha: float = 1, phase: Way = None) -> Any:
+def plain_add(func: Func, u: Any, v: Any, *, alpha: float = 1, way: Way = ALONE) -> Any:
     """An addition by the released code's LRP."""
-    return add(func, u, v, alpha=alpha, share=proportional, phase=phase)
+    return add(func, u, v, alpha=alpha, share=proportional, way=way)
 
 
-def subtract(func: Func, u: Any, v: Any, *, alpha: float = 1, phase: Way = None) -> Any:
+def subtract(func: Func, u: Any, v: Any, *, alpha: float = 1, way: Way = ALONE) -> Any:
     """u - v is u + (-v)."""
-    minus_v = unchanged(torch.neg, v, phase=phase) if isinstance(v, Tensor) and v.requires_grad else -v
-    return add(torch.add, u, minus_v, alpha=alpha, phase=phase)
+    minus_v = unchanged(torch.neg, v, way=way) if isinstance(v, Tensor) and v.requires_grad else -v
+    return add(torch.add, u, minus_v, alpha=alpha, way=way)
 
 
-def matmul(func: Func, a: Tensor, b: Tensor, *, phase: Way = None) -> Tensor:
+def matmul(func: Func, a: Tensor, b: Tensor, *, way: Way = ALONE) -> Tensor:
     """A product of two live tensors; a live tensor times a constant is a linear layer."""
     if not (a.requires_grad or b.requires_grad):
         return func(a, b)  # type: ignore[no-any-return]
     if a.requires_grad and b.requires_grad:
-        return _ruled(phase, torch.matmul, half_each, a, b)
+        return _ruled(way, torch.matmul, half_each, a, b)
     if a.requires_grad:
-        return _layer(lambda x, w, _: func(x, w), a, b, None, _positive_products, phase)
-    return _layer(lambda x, w, _: func(w, x), b, a, None, _positive_products, phase)
+        return _layer(lambda x, w, _: func(x, w), a, b, None, _positive_products, way)
+    return _layer(lambda x, w, _: func(w, x), b, a, None, _positive_products, way)
 
 
-def half_each(relevance: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Shares:
+def half_each(relevance: Tensor, y: Tensor, a: Tensor, b: Tensor, stabiliser: float) -> Shares:
     """z-rule to both factors of a matrix product, each halved."""
-    s = safe_divide(relevance, y).mul_(0.5)
+    s = safe_divide(relevance, y, stabiliser).mul_(0.5)
     return (s @ b.transpose(-2, -1)).mul_(a), (a.transpose(-2, -1) @ s).mul_(b)
 
 
-def einsum(func: Func, equation: str, *operands: Any, phase: Way = None) -> Tensor:
+def einsum(func: Func, equation: str, *operands: Any, way: Way = ALONE) -> Tensor:
     """A product of two tensors, live or not."""
     a, b = operands[0] if len(operands) == 1 else operands
     if a.requires_grad and b.requires_grad:
-        return _bilinear(lambda a, b: func(equation, a, b), a, b, phase)
+        return _bilinear(lambda a, b: func(equation, a, b), a, b, way)
     if a.requires_grad:
-        return _layer(lambda x, w, _: func(equation, x, w), a, b, None, _positive_products, phase)
-    return _layer(lambda x, w, _: func(equation, w, x), b, a, None, _positive_products, phase)
+        return _layer(lambda x, w, _: func(equation, x, w), a, b, None, _positive_products, way)
+    return _layer(lambda x, w, _: func(equation, w, x), b, a, None, _positive_products, way)
 
 
-def _bilinear(product: Func, a: Tensor, b: Tensor, phase: Way) -> Tensor:
+def _bilinear(product: Func, a: Tensor, b: Tensor, way: Way) -> Tensor:
     """`half_each` of any bilinear operation, by its gradient."""
 
-    def share(relevance: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Shares:
+    def share(relevance: Tensor, y: Tensor, a: Tensor, b: Tensor, stabiliser: float) -> Shares:
         with torch.enable_grad():
             a, b = (tensor.detach().requires_grad_() for tensor in (a, b))
             z = product(a, b)
-        to_a, to_b = torch.autograd.grad(z, (a, b), safe_divide(relevance, y) / 2)
+        to_a, to_b = torch.autograd.grad(z, (a, b), safe_divide(relevance, y, stabiliser) / 2)
         return a.detach() * to_a, b.detach() * to_b
 
-    return _ruled(phase, product, share, a, b)
+    return _ruled(way, product, share, a, b)
 
 
-def unchanged(func: Func, *args: Any, phase: Way = None, **kwargs: Any) -> Tensor:
+def unchanged(func: Func, *args: Any, way: Way = ALONE, **kwargs: Any) -> Tensor:
     """Softmax, norms, activations, dropout, scaling: R passes unchanged. A product of two live tensors: half each."""
-    return _ruled(phase, lambda *a: func(*a, **kwargs), None, *args)
+    return _ruled(way, lambda *a: func(*a, **kwargs), None, *args)
 
 
-def pool(func: Func, x: Tensor, *args: Any, phase: Way = None, **kwargs: Any) -> Tensor:
+def stabilised_softmax(
+    func: Func, x: Tensor, *args: Any, share: Func = normalised, way: Way = ALONE, **kwargs: Any
+) -> Tensor:
+    """Softmax in the released code, which always adds a mask before, and stabilises that addition."""
+    finite = unchanged(torch.clamp_min, x, torch.finfo(x.dtype).min / 2, way=way)
+    return unchanged(func, _ruled(way, torch.add, share, finite, torch.zeros_like(x)), *args, way=way, **kwargs)
+
+
+def plain_softmax(func: Func, x: Tensor, *args: Any, way: Way = ALONE, **kwargs: Any) -> Tensor:
+    """The same by the released code's LRP."""
+    return stabilised_softmax(func, x, *args, share=proportional, way=way, **kwargs)
+
+
+def pool(func: Func, x: Tensor, *args: Any, way: Way = ALONE, **kwargs: Any) -> Tensor:
     """Mean and sum: R is shared by magnitude."""
 
     def call(x: Tensor) -> Tensor:
         return func(x, *args, **kwargs)  # type: ignore[no-any-return]
 
-    def share(relevance: Tensor, _: Tensor, x: Tensor) -> Shares:
+    def share(relevance: Tensor, _: Tensor, x: Tensor, stabiliser: float) -> Shares:
         with torch.enable_grad():
             magnitude = x.detach().abs().requires_grad_()
             pooled = call(magnitude)
-        (part,) = torch.autograd.grad(pooled, magnitude, safe_divide(relevance, pooled.detach()))
+        (part,) = torch.autograd.grad(pooled, magnitude, safe_divide(relevance, pooled.detach(), stabiliser))
         return (magnitude.detach() * part,)
 
-    return _ruled(phase, call, share, x)
+    return _ruled(way, call, share, x)
 
 
-def gate(func: Func, *args: Any, phase: Way = None, **kwargs: Any) -> Any:
+def gate(func: Func, *args: Any, way: Way = ALONE, **kwargs: Any) -> Any:
     """A constant, for relevance; its gradient is lost, so that it takes a forward pass of its own."""
-    _check_one_way(phase)
+    _check_one_way(way)
     return elementwise.gate(func, *args, **kwargs)
 
 
-def variance_and_mean(func: Func, *args: Any, phase: Way = None, **kwargs: Any) -> Any:
+def variance_and_mean(func: Func, *args: Any, way: Way = ALONE, **kwargs: Any) -> Any:
     """The variance is a gate; the mean passes relevance on."""
-    _check_one_way(phase)
+    _check_one_way(way)
     return elementwise.variance_and_mean(func, *args, **kwargs)
 
 
-def _check_one_way(phase: Way) -> None:
-    if phase is not None:
+def _check_one_way(way: Way) -> None:
+    if way.phase is not None:
         raise OneWayError
 
 
 RULES: frozenset[Func] = frozenset(
     (linear, split_linear, add_matmul, convolution, add, plain_add, subtract, matmul, einsum, unchanged, pool, gate,
-     variance_and_mean)
+     variance_and_mean, stabilised_softmax, plain_softmax)
 )  # fmt: skip
