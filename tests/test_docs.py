@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import relprop.methods  # noqa: F401  (fills the registry before a page may add to it)
 from relprop.registry import METHODS
 
 ROOT = Path(__file__).parent.parent

@@ -161,7 +161,7 @@ def save(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> N
     try:
         _write(explanations, target)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise unwritable(target, error) from error
 
 
 def check_path(path: Path, endings: Sequence[str] = ENDINGS) -> None:
@@ -175,14 +175,14 @@ def check_path(path: Path, endings: Sequence[str] = ENDINGS) -> None:
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
 
 
 def _either(names: Sequence[str]) -> str:
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
+def unwritable(path: Path, error: OSError) -> InputError:
     return InputError(f'cannot write "{path}": {error.strerror or error}')
 
 
@@ -193,13 +193,13 @@ def _write(explanations: Sequence[Explanation], path: Path) -> None:
 
         picture.save([one.heatmap() for one in explanations], path)
     elif kind == ".html":
-        _write_text(path, to_html(explanations))
+        write_text(path, to_html(explanations))
     else:
         lines = [one.to_json() for one in explanations]
-        _write_text(path, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
+        write_text(path, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
     """Write to a neighbour first, then take its place."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}", suffix=".tmp")
     try:

@@ -13,14 +13,14 @@ from torch import nn
 
 from relprop.errors import ModelError
 
-EMBEDDED = {"sentiment": Path(__file__).parent / "models" / "sentiment"}
+EMBEDDED = {name: Path(__file__).parent / "models" / name for name in ("sentiment", "pets", "digits")}
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
 def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
-    """Model in eval mode and tokenizer (its own, unless given), from an embedded name, a folder, or a hub id."""
+    """Model in eval mode and tokenizer or image processor (its own, unless given): embedded, a folder, or a hub id."""
     where = EMBEDDED.get(str(name)) or Path(name).expanduser()
     if where.is_dir():
         _check_folder(where)
@@ -29,7 +29,11 @@ def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
     elif isinstance(name, Path) or not _HUB_ID.fullmatch(name):
         raise ModelError(f'there is no folder "{name}"')
     source = str(where) if where.is_dir() else str(name)
-    return _load_model(source), _load_tokenizer(source) if tokenizer is None else tokenizer
+    model = _load_model(source)
+    if tokenizer is None:
+        reads_pixels = getattr(model, "main_input_name", "") == "pixel_values"
+        tokenizer = _load_image_processor(source) if reads_pixels else _load_tokenizer(source)
+    return model, tokenizer
 
 
 def _check_folder(folder: Path) -> None:
@@ -84,6 +88,15 @@ def _load_tokenizer(where: str) -> Any:
         raise ModelError(f'"{where}" holds no tokenizer: there is no tokenizer.json, vocab.txt or the like')
     with _quiet(), _as_model_errors(f'the tokenizer of "{where}" cannot be loaded', where):
         return transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+
+
+def _load_image_processor(where: str) -> Any:
+    import transformers
+
+    if Path(where).is_dir() and not (Path(where) / "preprocessor_config.json").is_file():
+        raise ModelError(f'"{where}" holds no image processor: there is no preprocessor_config.json')
+    with _quiet(), _as_model_errors(f'the image processor of "{where}" cannot be loaded', where):
+        return transformers.AutoImageProcessor.from_pretrained(where, trust_remote_code=False)
 
 
 def _has_tokenizer(folder: Path) -> bool:

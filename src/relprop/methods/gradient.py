@@ -68,9 +68,9 @@ def integrated_gradients(
 ) -> Attribution:
     """Gradients averaged on the straight way from a baseline to the input, at Gauss-Legendre points.
 
-    `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Without input_ids the way
-    goes from zero to the float input. Scores sum to value - baseline value, as far as the steps resolve the way: from
-    all-zero embeddings, RMSNorm models jump.
+    `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Without input_ids it is a
+    tensor of the float input's shape, and None is zero. Scores sum to value - baseline value, as far as the steps
+    resolve the way: from all-zero embeddings, RMSNorm models jump.
     """
     if steps < 1:
         raise InputError(f"integrated_gradients needs at least one step, got {steps}")
@@ -79,26 +79,23 @@ def integrated_gradients(
     # Point 0 with weight 0 rides along: its value is the baseline's.
     alphas = torch.tensor([0.0, *(points + 1) / 2], dtype=torch.float64)
     shares = torch.tensor([0.0, *weights / 2], dtype=torch.float64)
-    reference = _baseline_ids(model, inputs, baseline)
+    reference = _start_of(model, inputs, baseline)
     batch = batch_size(inputs)
     start = torch.zeros_like(chosen.value)
     scores: Tensor | None = None
     for owner, point in copies(batch, steps + 1, internal_batch_size):
-        way = _Way(
-            alphas[point],
-            select(inputs, owner, batch).get("input_ids"),
-            None if reference is None else reference[owner],
-        )
+        part_inputs = select(inputs, owner, batch)
+        way = _Way(alphas[point], part_inputs.get("input_ids"), None if reference is None else reference[owner])
         flow = propagate(
             model,
-            select(inputs, owner, batch),
+            part_inputs,
             [chosen.exact[i] for i in owner],
             rulesets.gradient,
             at=_edited(inputs),
             edit=way.edit,
         )
         change = [wide(g) * d for g, d in zip(flow.arrived, way.differences, strict=True)]
-        part = unit_scores(flow, change, select(inputs, owner, batch))
+        part = unit_scores(flow, change, part_inputs)
         scores = part.new_zeros((batch, part.shape[1])) if scores is None else scores
         on_the_way = point > 0
         weighted = part[on_the_way] * shares[point[on_the_way]].to(part)[:, None]
@@ -109,16 +106,18 @@ def integrated_gradients(
 
 
 class _Way:
-    """Points on the straight way from the baseline to the input."""
+    """Points on the straight way from the baseline, token ids or numbers, to the input."""
 
-    def __init__(self, alphas: Tensor, ids: Tensor | None, baseline_ids: Tensor | None) -> None:
-        self._alphas, self._ids, self._baseline = alphas, ids, baseline_ids
+    def __init__(self, alphas: Tensor, ids: Tensor | None, baseline: Tensor | None) -> None:
+        self._alphas, self._ids, self._baseline = alphas, ids, baseline
         self.differences: list[Tensor] = []
 
     def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
         start = torch.zeros_like(x)
         if lookup is not None and ids is not None and self._baseline is not None:
             start = lookup(self._start(ids, self._baseline))
+        elif self._ids is None and self._baseline is not None and self._baseline.shape == x.shape:
+            start = self._baseline.to(x)
         self.differences.append(wide(x - start))
         alphas = self._alphas.to(x.device, x.dtype).view(-1, *(1,) * (x.dim() - 1))
         return start + alphas * (x - start)
@@ -132,11 +131,11 @@ class _Way:
         return torch.cat([ids[:, :1], baseline[:, :-1]], 1) if shift == 1 else ids
 
 
-def _baseline_ids(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -> Tensor | None:
-    """Token ids to start from, in the input's shape; None where the start is zero."""
+def _start_of(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -> Tensor | None:
+    """What to start from, token ids or numbers in the input's shape; None where the start is zero."""
     ids = inputs.get("input_ids")
     if not isinstance(ids, Tensor):
-        return None
+        return baseline if isinstance(baseline, Tensor) else None
     if isinstance(baseline, Tensor):
         if baseline.shape != ids.shape:
             raise InputError(f"baseline ids have shape {tuple(baseline.shape)}, the input {tuple(ids.shape)}")

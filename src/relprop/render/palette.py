@@ -23,6 +23,32 @@ LIGHT = Scale(WHITE, supports=(178, 24, 43), opposes=(33, 102, 172))
 DARK = Scale((24, 26, 31), supports=(200, 44, 60), opposes=(47, 111, 196))
 
 
+@dataclass(frozen=True)
+class Film:
+    """What lies over a picture: the greys its black and white become, and the colours of growing shades each way."""
+
+    greys: tuple[int, int]
+    supports: tuple[RGB, ...]
+    opposes: tuple[RGB, ...]
+
+
+# Inferno from 0.5 to 0.97: perceptually uniform. Its darker part is too near a picture's greys, most for dichromats.
+GLOW: tuple[RGB, ...] = (
+    (188, 55, 84),
+    (211, 71, 67),
+    (230, 93, 47),
+    (243, 120, 25),
+    (251, 150, 6),
+    (251, 182, 26),
+    (245, 217, 73),
+    (243, 246, 138),
+)
+# A pale picture for scores of both signs: each grey is lighter than the poles, so more is darker, wherever it lies.
+SIGNED = Film((120, 255), supports=(LIGHT.supports,), opposes=(LIGHT.opposes,))
+# A dim picture for scores of one sign: each grey is darker than the glow, so more is brighter.
+UNSIGNED = Film((0, 120), supports=GLOW, opposes=GLOW)
+
+
 def colour(shade: float, scale: Scale = LIGHT) -> RGB:
     """From the ground to a pole in a straight line, for a shade in [-1, 1]."""
     pole = scale.supports if shade > 0 else scale.opposes

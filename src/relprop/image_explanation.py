@@ -1,0 +1,149 @@
+"""`ImageExplanation`: scores on a picture's grid, as numbers, maps and pictures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from relprop.domains.image import Frame
+from relprop.errors import InputError
+from relprop.explanation import PICTURES, check_path, unwritable, write_text
+from relprop.registry import METHODS
+from relprop.render.image import Contour, ImageMap
+from relprop.types import Ledger
+
+SCHEMA_VERSION = 1
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageExplanation:
+    """The scores of one image's patches, or pixels, for one target."""
+
+    image: Image.Image  # the picture at its own size, upright, in three colours
+    scores: Numbers  # [rows, columns]
+    frame: Frame  # which part of the picture they cover
+    method: str
+    target: str
+    value: float  # the explained number: the target's logit, or a difference of logits
+    rest: float = 0.0  # scores of class tokens and the like, which lie nowhere on the picture
+    name: str = ""  # the file's
+    prediction: str = ""  # the likeliest class
+    probability: float | None = None  # and its probability
+    ledger: Ledger | None = None
+    baseline: float | None = None
+
+    @property
+    def accounted(self) -> float:
+        """The sum of the scores: how much of the value they account for."""
+        return float(self.scores.sum()) + self.rest
+
+    def map(self) -> Numbers:
+        """The scores at the picture's own size [height, width], bilinear; 0 where the model does not see."""
+        width, height = self.image.size
+        down = _interpolation(height, self.scores.shape[0], self.frame.top, self.frame.bottom)
+        across = _interpolation(width, self.scores.shape[1], self.frame.left, self.frame.right)
+        return down @ self.scores @ across.T
+
+    def without_special(self) -> ImageExplanation:
+        """Itself: class tokens are not on the picture."""
+        return self
+
+    def image_map(self) -> ImageMap:
+        """What the renderers draw."""
+        sure = f" ({self.probability:.2f})" if self.probability is not None else ""
+        prediction = f"{self.prediction}{sure}" if self.prediction else ""
+        whole = self.frame == Frame(0, 0, *self.image.size)
+        scores = self.scores if whole else self.map()
+        signed = METHODS[self.method].signed
+        return ImageMap(
+            np.asarray(self.image), scores, self.method, self.target, self.value, prediction, self.name, signed
+        )
+
+    def show(self) -> None:
+        """Print a coarse map to the terminal."""
+        show([self])
+
+    def to_html(self) -> str:
+        """A self-contained page."""
+        return to_html([self])
+
+    def _repr_html_(self) -> str:
+        from relprop.render.image_html import html
+
+        return html([self.image_map()], full_page=False)
+
+    def save(self, path: str | os.PathLike[str], *, contour: Contour = None) -> None:
+        """Write .html, .json, .png, .svg or .pdf, by the ending of the name."""
+        save([self], path, contour=contour)
+
+    def to_json(self) -> str:
+        """One line of JSON with its schema version: the numbers, without the picture."""
+        frame = [self.frame.left, self.frame.top, self.frame.right, self.frame.bottom]
+        numbers = {"size": list(self.image.size), "scores": self.scores.tolist(), "frame": frame}
+        names = ("method", "target", "value", "rest", "name", "prediction", "probability", "baseline")
+        data = {"schema_version": SCHEMA_VERSION, "kind": "image", **{name: getattr(self, name) for name in names}}
+        try:
+            return json.dumps({**data, **numbers}, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            raise InputError("the explanation holds a number that is not finite, which JSON cannot tell") from None
+
+
+def _interpolation(pixels: int, scores: int, low: float, high: float) -> Numbers:
+    """[pixels, scores]: each pixel's linear weights; none where it lies outside."""
+    place = (np.arange(pixels) + 0.5 - low) / (high - low) * scores
+    inside = (place >= 0) & (place <= scores)
+    centre = np.clip(place - 0.5, 0, scores - 1)
+    first = np.minimum(centre.astype(int), max(scores - 2, 0))
+    weights = np.zeros((pixels, scores))
+    rows = np.arange(pixels)
+    weights[rows, first] = 1 - (centre - first)
+    weights[rows, np.minimum(first + 1, scores - 1)] += centre - first
+    return np.asarray(weights * inside[:, None])
+
+
+def show(explanations: Sequence[ImageExplanation]) -> None:
+    """Print explanations to the terminal, one under the other."""
+    from rich.console import Console
+
+    from relprop.render.image_terminal import terminal
+
+    Console().print(terminal([one.image_map() for one in explanations]))
+
+
+def to_html(explanations: Sequence[ImageExplanation], *, contour: Contour = None) -> str:
+    """One self-contained page: a row for each picture and target, a column for each method."""
+    from relprop.render.image_html import html
+
+    return html([one.image_map() for one in explanations], contour=contour)
+
+
+def save(explanations: Sequence[ImageExplanation], path: str | os.PathLike[str], *, contour: Contour = None) -> None:
+    """Write explanations to one file, by the ending of its name, as a grid of pictures and methods."""
+    target = Path(path)
+    check_path(target)
+    try:
+        _write(explanations, target, contour)
+    except OSError as error:
+        raise unwritable(target, error) from error
+
+
+def _write(explanations: Sequence[ImageExplanation], path: Path, contour: Any) -> None:
+    kind = path.suffix.lower()
+    if kind in PICTURES:
+        from relprop.render import image_figure
+
+        image_figure.save([one.image_map() for one in explanations], path, contour=contour)
+    elif kind == ".html":
+        write_text(path, to_html(explanations, contour=contour))
+    else:
+        lines = [one.to_json() for one in explanations]
+        write_text(path, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")

@@ -1,0 +1,123 @@
+"""Images for an explainer: opened, made pixels, and their scores put back on the picture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from relprop.domains.image import Frame, frame, is_image_processor, opened, pixels
+from relprop.domains.patches import Grid, patch_grid
+from relprop.errors import InputError, ModelError
+from relprop.image_explanation import ImageExplanation
+from relprop.texts import class_name, likeliest, plain_ledger
+from relprop.types import Attribution
+
+__all__ = ["Images", "is_image_processor"]
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """One image as the model will read it."""
+
+    picture: Image.Image
+    values: Tensor  # [colours, height, width]
+    frame: Frame
+    name: str
+
+
+class Images:
+    """A model and its image processor."""
+
+    name = "images"
+
+    def __init__(self, model: Any, processor: Any) -> None:
+        self.model = model
+        self.processor = processor
+        self._frames: dict[tuple[int, int], Frame] = {}
+        self._grids: dict[torch.Size, Grid] = {}
+
+    def encode(self, given: Sequence[Any], max_length: int | None = None) -> list[Pixels]:
+        if max_length is not None:
+            raise InputError("max_length is for texts; an image is read whole")
+        rows = []
+        for number, one in enumerate(given):
+            try:
+                rows.append(self._encoded(one))
+            except InputError as error:
+                raise InputError(f"image {number} of the list: {error}" if len(given) > 1 else str(error)) from None
+        return rows
+
+    def _encoded(self, given: Any) -> Pixels:
+        picture = opened(given)
+        values = pixels(self.processor, [picture])[0]
+        if picture.size not in self._frames:
+            self._frames[picture.size] = frame(self.processor, picture.size)
+        name = os.path.basename(os.fsdecode(given)) if isinstance(given, str | os.PathLike) else ""
+        return Pixels(picture, values, self._frames[picture.size], name)
+
+    def batches(self, rows: Sequence[Pixels], size: int) -> list[list[int]]:
+        """Images of equal size together: processors may keep a picture's shape."""
+        order = sorted(range(len(rows)), key=lambda i: tuple(rows[i].values.shape))
+        groups = [list(group) for _, group in groupby(order, key=lambda i: rows[i].values.shape)]
+        return [group[k : k + size] for group in groups for k in range(0, len(group), size)]
+
+    def inputs(self, rows: Sequence[Pixels]) -> dict[str, Tensor]:
+        first = next(self.model.parameters())
+        return {"pixel_values": torch.stack([row.values for row in rows]).to(first.device, first.dtype)}
+
+    def options(
+        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[Pixels], inputs: dict[str, Tensor]
+    ) -> dict[str, Any]:
+        """What options mean for images: integrated gradients starts from black."""
+        if "baseline" not in known:
+            return given
+        black = [pixels(self.processor, [Image.new("RGB", row.picture.size)])[0] for row in rows]
+        return {"baseline": torch.stack(black).to(inputs["pixel_values"]), **given}
+
+    def target(self, target: Any) -> Any:
+        return target
+
+    def explanation(self, given: Any, row: Pixels, found: Attribution, number: int) -> ImageExplanation:
+        scores, rest = self._on_grid(found.scores[number].double().cpu(), row.values)
+        value = found.value[number].item()
+        best, probability = likeliest(self.model, found, number)
+        baseline = None if found.baseline is None else found.baseline[number].item()
+        total = float(scores.sum()) + rest
+        return ImageExplanation(
+            image=row.picture,
+            scores=scores,
+            frame=row.frame,
+            method=found.method,
+            target=found.target[number],
+            value=value,
+            rest=rest,
+            name=row.name,
+            prediction="" if best is None else class_name(self.model, best),
+            probability=probability,
+            ledger=found.ledger[number] if found.ledger else plain_ledger(found.method, value, total, baseline),
+            baseline=baseline,
+        )
+
+    def _on_grid(self, scores: Tensor, values: Tensor) -> tuple[np.ndarray[Any, np.dtype[np.float64]], float]:
+        """Scores of patches or of pixels as [rows, columns], and what other tokens have."""
+        height, width = values.shape[-2:]
+        if len(scores) == height * width:
+            return scores.view(height, width).numpy(), 0.0
+        if values.shape not in self._grids:
+            device, dtype = (getattr(next(self.model.parameters()), name) for name in ("device", "dtype"))
+            self._grids[values.shape] = patch_grid(self.model, values[None].to(device, dtype))
+        grid = self._grids[values.shape]
+        if len(scores) != grid.count:
+            raise ModelError(
+                f"the method gives {len(scores)} scores, and the model's first block has {grid.count} rows"
+            )
+        patches = scores[grid.places]
+        return patches.view(grid.rows, grid.columns).numpy(), float(scores.sum() - patches.sum())

@@ -1,0 +1,63 @@
+"""What a metric gives: a value for each example, and how results of several batches become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relprop.errors import InputError
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a result's `summary`: what it is, which way is better, where it comes from."""
+
+    better: Literal["higher", "lower"]
+    meaning: str
+    citation: str
+
+
+METRICS: dict[str, Metric] = {
+    "positive_auc_target": Metric("lower", "top-1 accuracy, most relevant pixels hidden first", "Chefer et al. 2021"),
+    "negative_auc_target": Metric("higher", "top-1 accuracy, least relevant pixels hidden first", "Chefer et al. 2021"),
+    "positive_auc_predicted": Metric("lower", "the prediction stays, most relevant first", "Chefer et al. 2021"),
+    "negative_auc_predicted": Metric("higher", "the prediction stays, least relevant first", "Chefer et al. 2021"),
+    "pixel_accuracy": Metric("higher", "pixels on the right side of the map's mean", "Chefer et al. 2021"),
+    "mean_iou": Metric("higher", "intersection over union, mean of object and background", "Chefer et al. 2021"),
+    "mean_ap": Metric("higher", "average precision of the map itself, mean over images", "Chefer et al. 2021"),
+    "pointing_game": Metric("higher", "the map's maximum falls on the object", "Zhang et al. 2018"),
+    "class_pearson": Metric("lower", "correlation of two classes' maps", "Chefer et al. 2021"),
+    "class_spearman": Metric("lower", "rank correlation of two classes' maps", "Chefer et al. 2021"),
+}
+
+R = TypeVar("R")
+
+
+def merged(parts: Iterable[R]) -> R:
+    """One result of several: the examples of all, in order. What is not per example must be the same in all."""
+    results: list[Any] = list(parts)
+    if not results:
+        raise InputError("there is no result to merge")
+    joined = {}
+    for field in fields(results[0]):
+        values = [getattr(result, field.name) for result in results]
+        if all(isinstance(value, np.ndarray) for value in values):
+            joined[field.name] = np.concatenate(values)
+        elif any(isinstance(value, np.ndarray) or value != values[0] for value in values):
+            raise InputError(f"results that differ in {field.name} cannot be merged")
+    whole: R = replace(results[0], **joined)
+    return whole
+
+
+def mean(values: Floats) -> float:
+    """The mean of the values that are defined; NaN if none is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")

@@ -1,0 +1,120 @@
+"""Maps -> a grid, and the words and colours around it: what every picture renderer draws, before any markup."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+
+from relprop.render.image import Bound, ImageMap, Numbers, Pixels, film_of, painted
+from relprop.render.layout import Caption, number
+from relprop.render.palette import SIGNED, UNSIGNED, Film
+from relprop.render.visible import visible
+
+RELATIVE = "relative to the strongest scores of each"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What several methods say of one picture and one target, in the columns of the grid; None where one is missing."""
+
+    cells: tuple[ImageMap | None, ...]
+
+    @property
+    def first(self) -> ImageMap:
+        """Any map of the row: all share the picture and the target."""
+        return next(cell for cell in self.cells if cell is not None)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Pictures and targets down, methods across."""
+
+    methods: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def grid(maps: Sequence[ImageMap]) -> Grid:
+    """Maps of one picture and target in a row, maps of one method in a column, in the order they come."""
+    if not maps:
+        raise ValueError("no heat maps to draw; give at least one")
+    rows: dict[object, dict[tuple[str, int], ImageMap]] = {}
+    columns: dict[tuple[str, int], None] = {}
+    seen: Counter[object] = Counter()
+    for image_map in maps:
+        row = (_digest(image_map.image), caption(image_map).subject)
+        column = (image_map.method, seen[row, image_map.method])  # a method that comes again gets another column
+        seen[row, image_map.method] += 1
+        rows.setdefault(row, {})[column] = image_map
+        columns[column] = None
+    methods = tuple(visible(method) for method, _ in columns)
+    return Grid(methods, tuple(Row(tuple(cells.get(column) for column in columns)) for cells in rows.values()))
+
+
+def _digest(image: Pixels) -> object:
+    return image.shape, blake2b(image.tobytes()).digest()
+
+
+def caption(image_map: ImageMap) -> Caption:
+    """The words around a map, safe to show; the scores are told by their range."""
+    low, high = (number(float(end)) for end in (image_map.scores.min(), image_map.scores.max()))
+    return Caption(
+        method=visible(image_map.method),
+        target=f"{visible(image_map.target)} = {number(image_map.value).removeprefix('+')}",
+        prediction=f"predicted {visible(image_map.prediction)}" if image_map.prediction else "",
+        total=f"scores {low} to {high}",
+        note=visible(image_map.note) if image_map.note else "",
+    )
+
+
+def described(image_map: ImageMap) -> str:
+    """The map in words, for those who cannot see it: where it is strongest."""
+    words = caption(image_map)
+    scores = image_map.scores
+    parts = [f"{words.method}, {words.target}"]
+    if scores.max() > 0:
+        parts.append(f"{'supported most' if image_map.signed else 'strongest'} {_where(scores)}")
+    if image_map.signed and scores.min() < 0:
+        parts.append(f"opposed most {_where(-scores)}")
+    return "; ".join(parts if len(parts) > 1 else [*parts, "all scores are 0"])
+
+
+def _where(scores: Numbers) -> str:
+    """The ninth of the picture that holds the highest score."""
+    row, column = np.unravel_index(np.argmax(scores), scores.shape)
+    down = ("top", "middle", "bottom")[int((row + 0.5) / scores.shape[0] * 3)]
+    across = ("left", "centre", "right")[int((column + 0.5) / scores.shape[1] * 3)]
+    return f"at the {down} {across}"
+
+
+def films(maps: Sequence[ImageMap]) -> list[Film]:
+    """The films in use, which a legend must tell."""
+    used = {film_of(one) for one in maps}
+    return [one for one in (SIGNED, UNSIGNED) if one in used]
+
+
+def scale(film: Film, width: int) -> tuple[Pixels, Numbers]:
+    """A legend's greys and shades, from the least to the most, over the grey where 0 is told best from the ends."""
+    least, ground = (-1, 255) if film is SIGNED else (0, 0)
+    return np.full((1, width), ground, np.uint8), np.linspace(least, 1, width)[None]
+
+
+def strip(film: Film, width: int) -> Pixels:
+    """A legend's pixels."""
+    return painted(*scale(film, width), film)
+
+
+def ends(film: Film) -> tuple[str, str]:
+    """What the ends of a colour bar mean."""
+    return ("opposes", "supports") if film is SIGNED else ("none", "most")
+
+
+def scale_note(film: Film, bound: Bound, limits: Mapping[str, float | None]) -> str:
+    """What full colour stands for, where `limits` are what `bounds` made of the bound."""
+    shared = next(iter(limits.values()))
+    if bound == "method" or shared is None:
+        return f"{RELATIVE} {bound or 'map'}"
+    return f"full colour from {'±' if film is SIGNED else ''}{number(shared).removeprefix('+')} in every map"

@@ -1,0 +1,171 @@
+"""Texts for an explainer: encoded, batched by length, and their scores put back to units."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from torch import Tensor
+
+from relprop.domains import text as texts
+from relprop.domains.text import Encoded, Text
+from relprop.engine.calling import labels_of
+from relprop.errors import InputError, ModelError, TargetError
+from relprop.explanation import Explanation
+from relprop.heads import Heads, identify, known_heads
+from relprop.registry import METHODS
+from relprop.types import Attribution, Entry, Ledger
+
+
+class Texts:
+    """A model and its tokenizer."""
+
+    name = "texts"
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        if tokenizer is None:
+            raise ModelError("an explainer of texts needs the model's tokenizer: Explainer(model, tokenizer)")
+        self.model = model
+        self.tokenizer = tokenizer
+
+    def encode(self, given: Sequence[Any], max_length: int | None = None) -> list[Encoded]:
+        limits = [limit for limit in (max_length, texts.limit_of(self.model, self.tokenizer)) if limit is not None]
+        rows = []
+        for number, one in enumerate(given):
+            try:
+                rows.append(texts.encode(self.tokenizer, one, min(limits, default=None)))
+            except InputError as error:
+                raise InputError(f"text {number} of the list: {error}" if len(given) > 1 else str(error)) from None
+        return rows
+
+    @property
+    def _padding(self) -> int | None:
+        """The token that the model itself knows as padding."""
+        return getattr(getattr(self.model, "config", None), "pad_token_id", None)
+
+    def batches(self, rows: Sequence[Encoded], size: int) -> list[list[int]]:
+        """Texts of similar length together. A model that knows no padding reads one text at a time.
+
+        Padding on the left would shift the positions of most models: there, only texts of equal length go together.
+        """
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i].units))
+        left = texts.pads_left(self.tokenizer)
+        groups = [list(group) for _, group in groupby(order, key=lambda i: left and len(rows[i].units))]
+        step = 1 if self._padding is None else size
+        return [group[k : k + step] for group in groups for k in range(0, len(group), step)]
+
+    def inputs(self, rows: Sequence[Encoded]) -> dict[str, Tensor]:
+        """A padded batch of what the model takes: some tokenizers give token types to models without them."""
+        taken = {"input_ids", "attention_mask", *inspect.signature(self.model.forward).parameters}
+        batch = texts.pad(self.tokenizer, rows, self._padding, next(self.model.parameters()).device)
+        return {name: values for name, values in batch.items() if name in taken}
+
+    def options(
+        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[Encoded], inputs: dict[str, Tensor]
+    ) -> dict[str, Any]:
+        """What options mean for texts: integrated gradients starts with all but the special tokens masked out."""
+        settled: dict[str, Any] = {}
+        mask: int | None = self.tokenizer.mask_token_id
+        hidden = self._padding if mask is None else mask
+        if "baseline" in known and hidden is not None:
+            ids = inputs["input_ids"]
+            settled["baseline"] = ids.masked_fill(texts.content(self.tokenizer, rows).to(ids.device), hidden)
+        if "replacement" in known and hidden is not None:
+            settled["replacement"] = hidden
+        if "internal_batch_size" in known and self._padding is None:
+            settled["internal_batch_size"] = 1
+        return {**settled, **self._with_mask(given)}
+
+    @cached_property
+    def heads(self) -> Heads:
+        """The syntactic and positional heads: saved beside the model, or found on relprop's own sample."""
+        return known_heads(self.model) or identify(self.model, self.tokenizer)
+
+    def _with_mask(self, options: dict[str, Any]) -> dict[str, Any]:
+        """A head mask given by name, as an array."""
+        if not isinstance(options.get("mask"), str):
+            return options
+        how = {name: options[name] for name in ("corrupt", "seed") if name in options}
+        rest = {name: value for name, value in options.items() if name != "corrupt"}
+        return {**rest, "mask": self.heads.mask(options["mask"], **how)}
+
+    @property
+    def _generates(self) -> bool:
+        """A language model: its targets are tokens."""
+        return bool(getattr(self.model, "can_generate", lambda: False)())
+
+    def target(self, target: Any) -> Any:
+        """A language model's token as its id; a pair's as both."""
+        if not self._generates or not isinstance(target, str | tuple):
+            return target
+        if isinstance(target, tuple):
+            return tuple(self.target(one) for one in target)
+        ids = self.tokenizer(target, add_special_tokens=False)["input_ids"]
+        if len(ids) != 1:
+            raise TargetError(
+                f"target {target!r} is {len(ids)} tokens; a next-token target is one (mind the leading space)"
+            )
+        return ids[0]
+
+    def explanation(self, given: Text, row: Encoded, found: Attribution, number: int) -> Explanation:
+        scores = tuple(texts.unpad(self.tokenizer, found.scores[number], row))
+        value = found.value[number].item()
+        prediction, probability = self._prediction(found, number)
+        baseline = None if found.baseline is None else found.baseline[number].item()
+        return Explanation(
+            text=texts.parts_of(given),
+            units=row.units,
+            scores=scores,
+            method=found.method,
+            target=self._target_name(found.target[number]),
+            value=value,
+            prediction=prediction,
+            probability=probability,
+            ledger=found.ledger[number] if found.ledger else plain_ledger(found.method, value, sum(scores), baseline),
+            baseline=baseline,
+            truncated=row.cut,
+        )
+
+    def _prediction(self, found: Attribution, number: int) -> tuple[str, float | None]:
+        best, probability = likeliest(self.model, found, number)
+        if best is None:
+            return "", None
+        name = repr(self.tokenizer.decode([best])) if self._generates else class_name(self.model, best)
+        return name, probability
+
+    def _target_name(self, name: str) -> str:
+        if not self._generates:
+            return name
+        parts = name.split(" - ")
+        decoded = [repr(self.tokenizer.decode([int(part)])) if part.isdigit() else part for part in parts]
+        return " - ".join(decoded)
+
+
+def likeliest(model: Any, found: Attribution, number: int) -> tuple[int | None, float | None]:
+    """The likeliest class of an example and its probability, where the target is one class of several."""
+    if found.logits is None or found.logits.shape[-1] < 2:
+        return None, None
+    several = getattr(getattr(model, "config", None), "problem_type", None) == "multi_label_classification"
+    logits = found.logits[number].double()
+    probabilities = logits.sigmoid() if several else logits.softmax(-1)
+    best = int(probabilities.argmax())
+    return best, probabilities[best].item()
+
+
+def class_name(model: Any, index: int) -> str:
+    return (labels_of(model) or {}).get(index, str(index))
+
+
+def plain_ledger(method: str, value: float, scored: float, baseline: float | None) -> Ledger | None:
+    """What is known without itemising: the inputs, the baseline, and the rest."""
+    record = METHODS[method]
+    if not (record.complete or "ledger" in record.options):  # its scores are no shares of the value
+        return None
+    entries = [Entry("", "inputs", "input", scored)]
+    if baseline is not None:
+        entries.append(Entry("", "baseline", "constant", baseline))
+    rest = Entry("", "not itemised", "unexplained", value - scored - (baseline or 0.0))
+    return Ledger(value, (*entries, rest), itemised=False)
