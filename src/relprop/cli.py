@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from relprop import __version__
+from relprop import __version__, cli_images
 from relprop.errors import InputError, RelpropError
 
 if TYPE_CHECKING:
     from relprop.explanation import Explanation
+    from relprop.image_explanation import ImageExplanation
     from relprop.heads import Heads
 
 app = typer.Typer(
@@ -48,17 +49,19 @@ def options(
 @app.command()
 def explain(
     text: Annotated[
-        str | None, typer.Argument(help="The text to explain; '-' or nothing reads standard input.")
+        str | None,
+        typer.Argument(help="A text, an image file or a folder of images; '-' or nothing reads text from a pipe."),
     ] = None,
     pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
     file: Annotated[Path | None, typer.Option(help="Explain every line of this file.")] = None,
-    model: Annotated[str, typer.Option(help=MODEL)] = "sentiment",
+    model: Annotated[str | None, typer.Option(help=f"{MODEL} Default: sentiment, or pets for images.")] = None,
     method: Annotated[str, typer.Option(help="One of `relprop methods`.")] = "lrp_ah_ln",
     compare: Annotated[
         str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="Class name or index; 'A,B' for a difference. Default: predicted.")
+        list[str] | None,
+        typer.Option(help="Class name or index; 'A,B' for a difference; several are compared. Default: predicted."),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge sub-words to words.")] = False,
     drop_special: Annotated[bool, typer.Option("--drop-special", help="Leave out special tokens.")] = False,
@@ -66,38 +69,71 @@ def explain(
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the numbers; '-' for standard output.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts at a time.")] = 32,
+    contour: Annotated[
+        str | None, typer.Option(help="Images: ring what scores above this number, or above the 'mean'.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Texts or images at a time.")] = 32,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the method, as NAME=VALUE; may be given several times.")
     ] = None,
 ) -> None:
-    """Explain a text and show it coloured. Also every line of a pipe, or of a file."""
-    texts = _texts(text, pair, file)
-    _check_outputs(html, png, json)
+    """Explain a text or an image and show it coloured. Also every line of a pipe or file, and a folder of images."""
+    paths = cli_images.pictures(text) if pair is None and file is None else None
+    outputs = cli_images.Outputs(html, png, json)
+    folder = paths is not None and Path(str(text)).is_dir()
+    texts = [] if paths else _texts(text, pair, file)
+    if folder:
+        cli_images.check_folders(outputs)
+    else:
+        _check_outputs(html, png, json)
     from relprop.explainer import Explainer
-    from relprop.explanation import save, show
     from relprop.registry import METHODS
 
     names = [METHODS[name.strip()].name for name in (compare.split(",") if compare else [method])]
-    explainer = Explainer(model)
-    per_text = explainer(
-        texts,
-        target=_target(target, explainer.labels),
-        method=names,
-        special="drop" if drop_special else "keep",
-        batch_size=batch_size,
-        ledger=ledger,
-        **_options(option or []),
-    )
-    found = [one.words() if words else one for together in per_text for one in together]
-    if json == STDOUT:
+    explainer = Explainer(model or ("pets" if paths else "sentiment"))
+    asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
+    targets = [_target(one, explainer.labels) for one in target] if target else [None]
+    if paths:
+        _refuse_for_images(words=words, drop_special=drop_special)
+        if folder and ledger:
+            raise InputError("--ledger is for one image, not for a folder")
+        asked = {**asked, "targets": targets}
+        if folder:
+            cli_images.explain_folder(explainer, paths, outputs, asked, _contour(contour), batch_size)
+            return
+        maps = cli_images.explain_one(explainer, paths[0], outputs, asked, _contour(contour))
+        typer.echo("".join(f"\n{_books(one)}\n" for one in maps) if ledger else "", nl=False)
+        return
+    special = "drop" if drop_special else "keep"
+    by_target = [explainer(texts, target=one, special=special, **asked) for one in targets]
+    stacked = (one for per_text in zip(*by_target, strict=True) for together in per_text for one in together)
+    _show_texts([one.words() if words else one for one in stacked], ledger, outputs)
+
+
+def _refuse_for_images(**given: bool) -> None:
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name.replace('_', '-')} is for texts")
+
+
+def _contour(given: str | None) -> float | str | None:
+    try:
+        return given if given in (None, "mean") else float(given)
+    except ValueError:
+        raise InputError(f'--contour is a number or "mean", got "{given}"') from None
+
+
+def _show_texts(found: list[Explanation], ledger: bool, outputs: cli_images.Outputs) -> None:
+    from relprop.explanation import save, show
+
+    if outputs.json == STDOUT:
         typer.echo("\n".join(one.to_json() for one in found))
     else:
         show(found)
         if ledger:
             typer.echo("".join(f"\n{_books(one)}\n" for one in found), nl=False)
-    for path in (html, png, json):
-        if path is not None and path != STDOUT:
+    for path, _ in outputs.each():
+        if path != STDOUT:
             save(found, path)
             typer.echo(f"wrote {path}", err=True)
 
@@ -116,7 +152,7 @@ def _options(given: list[str]) -> dict[str, Any]:
     return options
 
 
-def _books(one: Explanation) -> str:
+def _books(one: Explanation | ImageExplanation) -> str:
     none = "has no ledger: its scores are no shares of the value"
     return f"{one.method}: {one.target}\n{one.ledger}" if one.ledger else f"{one.method} {none}"
 
