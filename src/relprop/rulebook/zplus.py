@@ -49,8 +49,9 @@ def safe_divide(a: Tensor, b: Tensor, stabiliser: float = 0.0) -> Tensor:
 
 
 def per_example(x: Tensor) -> Tensor:
-    """Sum over all but the batch dimension, kept broadcastable."""
-    return x.flatten(1).sum(1).view(-1, *(1,) * (x.dim() - 1)) if x.dim() > 1 else x
+    """Sum over all but the batch dimension, kept broadcastable; in double precision where the device has it."""
+    exact = torch.float32 if x.device.type == "mps" else torch.float64
+    return x.flatten(1).sum(1, dtype=exact).view(-1, *(1,) * (x.dim() - 1)) if x.dim() > 1 else x
 
 
 class _Ruled(torch.autograd.Function):
@@ -228,7 +229,8 @@ def normalised(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor, stabiliser: f
     total, sum_a, sum_b = per_example(relevance), per_example(a), per_example(b)
     magnitude = sum_a.abs() + sum_b.abs()
     for part, own in ((a, sum_a), (b, sum_b)):
-        part.mul_(safe_divide(own.abs(), magnitude, stabiliser) * safe_divide(total, own, stabiliser))
+        scale = safe_divide(own.abs(), magnitude, stabiliser) * safe_divide(total, own, stabiliser)
+        part.mul_(scale.to(part))
     return a, b
 
 
