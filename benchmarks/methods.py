@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-import relprop
+import relprop.methods  # fills the registry
 from cost import Work, build, inputs_for, memory, plain, seconds, void
 from relprop.registry import METHODS
 

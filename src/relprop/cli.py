@@ -16,8 +16,8 @@ from relprop.errors import InputError, RelpropError
 
 if TYPE_CHECKING:
     from relprop.explanation import Explanation
-    from relprop.image_explanation import ImageExplanation
     from relprop.heads import Heads
+    from relprop.image_explanation import ImageExplanation
 
 app = typer.Typer(
     help="Explain what a Transformer's output is made of.",
@@ -220,7 +220,7 @@ def methods() -> None:
 
     table = Table("method", "family", "signed", "what it does, options, source", header_style="bold", box=SIMPLE_HEAD)
     table.columns[0].no_wrap = True
-    for record in METHODS:
+    for record in sorted(METHODS, key=lambda record: record.family):
         options = ", ".join(f"{name}={default!r}" for name, default in record.options.items())
         about = Text.assemble(record.summary, ("\n" + options, "cyan"), ("\n" + record.citation, "dim"))
         table.add_row(record.name, record.family, "yes" if record.signed else "no", about)

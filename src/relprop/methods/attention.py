@@ -33,7 +33,10 @@ Readout = Literal["row", "all"]
 def attention_last(
     model: nn.Module, inputs: Inputs, target: Any, *, readout: Readout = "row", variant: Variant = "paper"
 ) -> Attribution:
-    """Mean attention of the last block, read-out row. `readout="all"` sums all rows, as [Ali22]'s code does."""
+    """Mean attention of the last block, read-out row.
+
+    `readout="all"` sums all rows, as [Ali22]'s code does. `released` sets the read-out token's own score to 0.
+    """
     check_variant(variant)
     maps = weight_maps(model, inputs, target, "attention_last", mean_heads)
     scores = _read(maps, maps.folded[-1:], inputs, readout)
@@ -67,7 +70,10 @@ def rollout(
     readout: Readout = "row",
     variant: Variant = "paper",
 ) -> Attribution:
-    """Product over blocks of rownorm(I + E_h A_b), read-out row. `readout="all"` sums all rows, as [Ali22]'s code."""
+    """Product over blocks of rownorm(I + E_h A_b), read-out row.
+
+    `readout="all"` sums all rows, as [Ali22]'s code does. `released` sets the read-out token's own score to 0.
+    """
     check_variant(variant)
     maps = weight_maps(model, inputs, target, "rollout", lambda a: row_normalised(with_identity(mean_heads(a))))
     scores = _read(maps, from_block(maps.folded, start_block), inputs, readout)
@@ -134,9 +140,10 @@ def grad_cam(
     weigh_by: Literal["map", "row"] = "map",
     variant: Variant = "paper",
 ) -> Attribution:
-    """Last block: head weight = mean of G_B[h]; (sum_h w_h A_B[h])+, read-out row. `released` scales it to [0, 1].
+    """Last block: head weight = mean of G_B[h]; (sum_h w_h A_B[h])+, read-out row.
 
-    `weigh_by="row"` takes the mean over the read-out row alone, without its own token, as [Chefer21] do for ViT.
+    `released` scales it to [0, 1] and sets the read-out token's own score to 0. `weigh_by="row"` takes the mean over the
+    read-out row alone, without its own token, as [Chefer21] do for ViT.
     """
     check_variant(variant)
     if weigh_by not in ("map", "row"):

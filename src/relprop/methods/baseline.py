@@ -14,7 +14,7 @@ from relprop.rulebook import rulesets
 from relprop.types import Attribution
 
 
-@METHODS.register(family="baseline", signed=False, gradients=False, citation="")
+@METHODS.register(family="baseline", signed=False, gradients=False, citation="the floor of every benchmark")
 def random(model: nn.Module, inputs: Inputs, target: Any, *, seed: int = 0) -> Attribution:
     """Uniform scores in [0, 1), seeded by each example's own content, so neither order nor padding changes them."""
     chosen = predict(model, inputs, target)

@@ -26,7 +26,7 @@ STABILISER = {"paper": 0.0, "released": 1e-6}
 def alti(
     model: nn.Module, inputs: Inputs, target: Any, *, measure: Measure = "l1", variant: Variant = "paper"
 ) -> Attribution:
-    """Product over blocks of how near each token's vector T_ij comes to the attention's output y_i, read-out row.
+    """Product over blocks of each token's share in the attention's output, read-out row.
 
     T_ij: what token j gives to token i through attention and residual connection, with the norm after it linearised;
     the feed-forward layers are left out. `measure`: "l1" (the paper's) and "l2" take c_ij = (|y_i| - |T_ij - y_i|)+ in

@@ -96,6 +96,7 @@ def lrp(
     """z+ rule through every layer to the first block's input, from a relevance of 1 at the target.
 
     `at="input"` goes on to the pixels, by the z^B rule of [Chefer21]; positions and the class token keep their shares.
+    `released`: x+W+ and x-W- each share all of R, sums are not normalised, and the read-out token's own score is 0.
     """
     rules = _relevance_rules(variant)
     rules = down_to_pixels(rules) if at == "input" else rules
@@ -113,7 +114,7 @@ def lrp(
 
 @METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation="Voita et al. 2019")
 def partial_lrp(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
-    """`lrp` down to the last block's attention map only: E_h (R_B)+, read-out row."""
+    """`lrp` down to the last block's attention map only: E_h (R_B)+, read-out row. `released`: as in `lrp`."""
     rules = _relevance_rules(variant)
     maps = relevance_maps(model, inputs, target, "partial_lrp", rules, _cam, last=True)
     scores = maps.read(maps.folded[-1])
