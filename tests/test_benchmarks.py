@@ -5,6 +5,8 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import cost
+import methods
+import relprop
 
 SMALL = cost.Work("small", 24)
 
@@ -38,3 +40,13 @@ def test_lrp_ah_ln_costs_no_more_than_a_gradient(work: cost.Work) -> None:
     ratio = cost.time_ratios(work, ("lrp_ah_ln",), rounds=15)["lrp_ah_ln"]
     assert ratio <= (0.95 if work.tokens == 512 else 1.05)
     assert cost.memory_ratio(work, "lrp_ah_ln") <= 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", methods.BOUNDS)
+def test_what_the_map_methods_cost(method: str) -> None:
+    """BERT-base, 8 x 128 tokens: within the bound of docs/costs.md."""
+    model, inputs = cost.build(methods.WORK).requires_grad_(False), cost.inputs_for(methods.WORK)
+    options = methods.options(method)
+    run = lambda: cost.void(relprop.attribute(model, inputs, 1, method, **options))  # noqa: E731
+    assert methods.ratio(run, lambda: cost.plain(model, inputs), rounds=5) <= methods.BOUNDS[method]

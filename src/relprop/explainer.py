@@ -110,11 +110,11 @@ class Explainer:
     def _attribute(
         self, rows: list[Any], targets: list[Any], asked: dict[str, dict[str, Any]]
     ) -> dict[str, Attribution]:
-        """All methods on one batch. Those that need maps go first: their pass serves the others too."""
+        """All methods on one batch. Those whose pass serves others too go first."""
         inputs = self._domain.inputs(rows)
         found = {}
         with shared_passes() if len(asked) > 1 else nullcontext():
-            for name in sorted(asked, key=lambda name: not METHODS[name].maps):
+            for name in sorted(asked, key=lambda name: (not METHODS[name].two_way, not METHODS[name].maps)):
                 settled = self._domain.options(METHODS[name].options, asked[name], rows, inputs)
                 found[name] = attribute(self.model, inputs, targets, name, **settled)
         return found

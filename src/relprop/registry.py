@@ -24,6 +24,7 @@ class Record(Generic[F]):
     citation: str
     complete: bool = False  # the scores sum to value - baseline
     maps: bool = False  # needs one attention map of all tokens by all tokens a block
+    two_way: bool = False  # its pass carries the gradient and relevance, so that it serves most other methods too
 
     @property
     def summary(self) -> str:

@@ -142,8 +142,8 @@ def grad_cam(
 ) -> Attribution:
     """Last block: head weight = mean of G_B[h]; (sum_h w_h A_B[h])+, read-out row.
 
-    `released` scales it to [0, 1] and sets the read-out token's own score to 0. `weigh_by="row"` takes the mean over the
-    read-out row alone, without its own token, as [Chefer21] do for ViT.
+    `released` scales it to [0, 1] and sets the read-out token's own score to 0. `weigh_by="row"` takes the mean over
+    the read-out row alone, without its own token, as [Chefer21] do for ViT.
     """
     check_variant(variant)
     if weigh_by not in ("map", "row"):

@@ -122,7 +122,7 @@ def partial_lrp(model: nn.Module, inputs: Inputs, target: Any, *, variant: Varia
     return maps.attribution("partial_lrp", scores, inputs)
 
 
-@METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation=_CHEFER)
+@METHODS.register(family="relevance", signed=False, gradients=True, maps=True, two_way=True, citation=_CHEFER)
 def transformer_attribution(
     model: nn.Module,
     inputs: Inputs,
@@ -171,7 +171,9 @@ def _rolled_out(maps: Maps, start_block: int, variant: Variant) -> Tensor:
     return maps.rolled_out([row_normalised(one) for one in matrices] if variant == "released" else matrices)
 
 
-@METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation="Song et al. 2024, Mask-LRP")
+@METHODS.register(
+    family="relevance", signed=False, gradients=True, maps=True, two_way=True, citation="Song et al. 2024, Mask-LRP"
+)
 def mask_lrp(
     model: nn.Module,
     inputs: Inputs,
