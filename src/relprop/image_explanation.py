@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,8 @@ class ImageExplanation:
         return down @ self.scores @ across.T
 
     def without_special(self) -> ImageExplanation:
-        """Itself: class tokens are not on the picture."""
-        return self
+        """The same explanation without the scores of class tokens and the like."""
+        return replace(self, rest=0.0)
 
     def image_map(self) -> ImageMap:
         """What the renderers draw."""
@@ -88,7 +88,8 @@ class ImageExplanation:
     def to_json(self) -> str:
         """One line of JSON with its schema version: the numbers, without the picture."""
         frame = [self.frame.left, self.frame.top, self.frame.right, self.frame.bottom]
-        numbers = {"size": list(self.image.size), "scores": self.scores.tolist(), "frame": frame}
+        ledger = None if self.ledger is None else asdict(self.ledger)
+        numbers = {"size": list(self.image.size), "scores": self.scores.tolist(), "frame": frame, "ledger": ledger}
         names = ("method", "target", "value", "rest", "name", "prediction", "probability", "baseline")
         data = {"schema_version": SCHEMA_VERSION, "kind": "image", **{name: getattr(self, name) for name in names}}
         try:

@@ -57,7 +57,7 @@ class Images:
 
     def _encoded(self, given: Any) -> Pixels:
         picture = opened(given)
-        values = pixels(self.processor, [picture])[0]
+        values = pixels(self.processor, picture)
         if picture.size not in self._frames:
             self._frames[picture.size] = frame(self.processor, picture.size)
         name = os.path.basename(os.fsdecode(given)) if isinstance(given, str | os.PathLike) else ""
@@ -70,8 +70,7 @@ class Images:
         return [group[k : k + size] for group in groups for k in range(0, len(group), size)]
 
     def inputs(self, rows: Sequence[Pixels]) -> dict[str, Tensor]:
-        first = next(self.model.parameters())
-        return {"pixel_values": torch.stack([row.values for row in rows]).to(first.device, first.dtype)}
+        return {"pixel_values": self._as_input(torch.stack([row.values for row in rows]))}
 
     def options(
         self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[Pixels], inputs: dict[str, Tensor]
@@ -79,14 +78,14 @@ class Images:
         """What options mean for images: integrated gradients starts from black."""
         if "baseline" not in known:
             return given
-        black = [pixels(self.processor, [Image.new("RGB", row.picture.size)])[0] for row in rows]
+        black = [pixels(self.processor, Image.new("RGB", row.picture.size)) for row in rows]
         return {"baseline": torch.stack(black).to(inputs["pixel_values"]), **given}
 
     def target(self, target: Any) -> Any:
         return target
 
     def explanation(self, given: Any, row: Pixels, found: Attribution, number: int) -> ImageExplanation:
-        scores, rest = self._on_grid(found.scores[number].double().cpu(), row.values)
+        scores, rest = self._on_grid(found.method, found.scores[number].double().cpu(), row.values)
         value = found.value[number].item()
         best, probability = likeliest(self.model, found, number)
         baseline = None if found.baseline is None else found.baseline[number].item()
@@ -106,18 +105,25 @@ class Images:
             baseline=baseline,
         )
 
-    def _on_grid(self, scores: Tensor, values: Tensor) -> tuple[np.ndarray[Any, np.dtype[np.float64]], float]:
+    def _on_grid(
+        self, method: str, scores: Tensor, values: Tensor
+    ) -> tuple[np.ndarray[Any, np.dtype[np.float64]], float]:
         """Scores of patches or of pixels as [rows, columns], and what other tokens have."""
         height, width = values.shape[-2:]
         if len(scores) == height * width:
             return scores.view(height, width).numpy(), 0.0
         if values.shape not in self._grids:
-            device, dtype = (getattr(next(self.model.parameters()), name) for name in ("device", "dtype"))
-            self._grids[values.shape] = patch_grid(self.model, values[None].to(device, dtype))
+            self._grids[values.shape] = patch_grid(self.model, self._as_input(values[None]))
         grid = self._grids[values.shape]
         if len(scores) != grid.count:
             raise ModelError(
-                f"the method gives {len(scores)} scores, and the model's first block has {grid.count} rows"
+                f'"{method}" gives {len(scores)} scores, and the first block reads {grid.count} places of the image: '
+                "they do not fit each other; use lrp_ah_ln or integrated_gradients instead"
             )
-        patches = scores[grid.places]
-        return patches.view(grid.rows, grid.columns).numpy(), float(scores.sum() - patches.sum())
+        others = torch.ones(grid.count, dtype=torch.bool).index_fill(0, grid.places, False)
+        return scores[grid.places].view(grid.rows, grid.columns).numpy(), scores[others].sum().item()
+
+    def _as_input(self, values: Tensor) -> Tensor:
+        """Where and as what the model computes."""
+        first = next(parameter for parameter in self.model.parameters() if parameter.is_floating_point())
+        return values.to(first.device, first.dtype)

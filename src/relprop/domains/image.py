@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,74 +17,91 @@ from torch import Tensor
 from relprop.errors import InputError, ModelError
 
 Picture = Image.Image
+Numbers = NDArray[np.float64]
+
+TURNED = "the image processor turns or mirrors the picture: scores cannot be put back on it"
 
 
 def opened(given: Any) -> Picture:
     """A path, a Pillow image or an array as a picture of three colours, turned upright."""
     if isinstance(given, str | os.PathLike):
-        return _read(os.fspath(given))
+        with _reading(f'"{os.fsdecode(given)}"'), Image.open(given) as image:
+            return _upright(image)
     if isinstance(given, Image.Image):
-        return rgb(given)
+        with _reading("the image"):
+            return _upright(given)
     if isinstance(given, Tensor):
-        given = given.detach().cpu().numpy()
-        given = given.transpose(1, 2, 0) if given.ndim == 3 and given.shape[0] in (1, 3, 4) else given
+        given = _as_array(given)
     if isinstance(given, np.ndarray):
         return _from_array(given)
-    raise InputError(f"an image is a path, a Pillow image or an array, got {type(given).__name__}")
+    raise InputError(f"an image is a path, a Pillow image or an array (several are a list), got {type(given).__name__}")
 
 
-def _read(path: str | bytes) -> Picture:
-    name = os.fsdecode(path)
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """What Pillow cannot read, said in a sentence: damaged files make it raise errors of every kind."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                return rgb(image)
+            yield
+    except InputError:
+        raise
     except FileNotFoundError:
-        raise InputError(f'there is no image "{name}"') from None
+        raise InputError(f"there is no image {name}") from None
     except UnidentifiedImageError:
-        raise InputError(f'"{name}" is no image that Pillow can read') from None
+        raise InputError(f"{name} is no image that Pillow can read") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise InputError(f'"{name}" is too large to open safely; make it smaller than {_limit()} pixels') from None
-    except (OSError, SyntaxError, ValueError) as error:
-        raise InputError(f'the image "{name}" is damaged or cut short ({error})') from None
+        limit = f"{Image.MAX_IMAGE_PIXELS:,}"
+        raise InputError(f"{name} is too large to open safely; make it smaller than {limit} pixels") from None
+    except Exception as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"{name} cannot be read: {reason}") from None
 
 
-def _limit() -> str:
-    return f"{Image.MAX_IMAGE_PIXELS or 0:,}"
-
-
-def rgb(image: Picture) -> Picture:
-    """Three colours of eight bits: palettes looked up, 16 bits scaled, what is transparent on white."""
+def _upright(image: Picture) -> Picture:
     image = ImageOps.exif_transpose(image)
     if 0 in image.size:
         raise InputError("the image has no pixels")
-    if image.mode in ("I;16", "I;16L", "I;16B", "I", "F"):
-        return _from_array(np.asarray(image))
-    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+    return _rgb(image)
+
+
+def _rgb(image: Picture) -> Picture:
+    """Three colours of eight bits: palettes looked up, 16 bits scaled, what is transparent on white."""
+    if image.mode == "F" or image.mode.startswith("I"):
+        array = np.asarray(image)
+        wide = image.mode == "I" and array.min() >= 0 and 255 < array.max() < 2**16
+        return _from_array(array.astype(np.uint16) if wide else array)
+    if image.mode in ("RGBA", "LA", "PA", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert("RGB")
 
 
+def _as_array(tensor: Tensor) -> NDArray[Any]:
+    """A tensor with its colours first, as torch has them, or last."""
+    tensor = tensor.detach().cpu()
+    array: NDArray[Any] = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    return array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[0] in (1, 3, 4) else array
+
+
 def _from_array(array: NDArray[Any]) -> Picture:
-    """[height, width], or with 1, 3 or 4 colours last: 8 or 16 bits, or numbers from 0 to 1."""
+    """[height, width], or with 1, 3 or 4 colours last: 8 bits, 16 bits (uint16), or numbers from 0 to 1."""
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
     if 0 in array.shape or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (3, 4))):
         raise InputError(f"an image array is [height, width] or [height, width, 3 or 4], got {list(array.shape)}")
-    if array.dtype == bool:
-        array = array.astype(np.uint8) * 255
-    if array.dtype.kind == "f":
-        if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
-            raise InputError("an image array of floats holds numbers from 0 to 1; give bytes (uint8) for 0 to 255")
-        array = np.round(array * 255).astype(np.uint8)
-    if array.dtype != np.uint8:
-        if array.min() < 0 or array.max() > 65535:
-            raise InputError(f"an image array holds 8 or 16 bits, got numbers from {array.min()} to {array.max()}")
-        array = (array // 257 if array.max() > 255 or array.dtype == np.uint16 else array).astype(np.uint8)
-    return rgb(Image.fromarray(array))
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind not in "buif":
+        raise InputError(f"an image array holds numbers, got {array.dtype}")
+    top = 65535 if (kind, size) == ("u", 2) else 1 if kind in "bf" else 255
+    if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= top):
+        raise InputError(
+            "an image array holds bytes from 0 to 255, floats from 0 to 1, or 16 bits (uint16), "
+            f"got {array.dtype} from {array.min()} to {array.max()}"
+        )
+    if top != 255:
+        array = np.round(array * (255 / top))
+    return _rgb(Image.fromarray(array.astype(np.uint8)))
 
 
 def is_image_processor(processor: Any) -> bool:
@@ -90,17 +109,17 @@ def is_image_processor(processor: Any) -> bool:
     return "pixel_values" in (getattr(processor, "model_input_names", None) or [])
 
 
-def pixels(processor: Any, pictures: list[Picture]) -> Tensor:
-    """The batch that the model reads."""
+def pixels(processor: Any, picture: Picture) -> Tensor:
+    """What the model reads: [colours, height, width]."""
     try:
-        found = processor(images=pictures, return_tensors="pt")["pixel_values"]
+        found = processor(images=[picture], return_tensors="pt")["pixel_values"]
     except Exception as error:  # a user's own processor
         reason = next(iter(str(error).splitlines()), "")
         raise InputError(f"the image processor failed: {type(error).__name__}: {reason}") from error
     if not isinstance(found, Tensor) or found.dim() != 4:
         shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ModelError(f"the image processor should give pixels [batch, colours, height, width], got {shape}")
-    return found
+    return found[0]
 
 
 @dataclass(frozen=True)
@@ -114,34 +133,53 @@ class Frame:
 
 
 def frame(processor: Any, size: tuple[int, int]) -> Frame:
-    """Found by what the processor does to two ramps, whatever mixture of scaling, cropping and padding that is."""
-    width, height = size
-    across, down = (np.linspace(0, 255, n) for n in (width, height))
-    edges = []
-    for axis, ramp in ((3, np.tile(across, (height, 1))), (2, np.tile(down[:, None], (1, width)))):
-        seen = _levels(processor, ramp, axis)
-        edges.append(_edges(seen, (width, height)[axis == 2]))
-    (left, right), (top, bottom) = edges
+    """Found by what the processor does to ramps of grey, whatever mixture of scaling, cropping and padding that is."""
+    probe = _Probe(processor, size)
+    (left, right), (top, bottom) = probe.edges(0), probe.edges(1)
     return Frame(left, top, right, bottom)
 
 
-def _levels(processor: Any, ramp: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    """The ramp as the model sees it along an axis, in the picture's own levels of grey."""
-    grey = np.repeat(np.round(ramp).astype(np.uint8)[..., None], 3, 2)
-    black, white = np.zeros_like(grey), np.full_like(grey, 255)
-    low, high, own = (pixels(processor, [Image.fromarray(one)])[0, 0].double().numpy() for one in (black, white, grey))
-    middle = [n // 2 for n in own.shape]
-    line = tuple(slice(None) if i == axis - 2 else middle[i] for i in range(2))
-    span = high[line] - low[line]
-    return np.where(np.abs(span) > 1e-6, (own[line] - low[line]) / np.where(span == 0, 1, span) * 255, np.nan)
+class _Probe:
+    """Shows a processor pictures of one size (width, height), and tells which grey is where."""
 
+    def __init__(self, processor: Any, size: tuple[int, int]) -> None:
+        self._processor, self._size = processor, size
+        self._black = self._made(Image.new("RGB", size, "black"))
+        self._span = self._made(Image.new("RGB", size, "white")) - self._black
+        self._seen = np.abs(self._span) > np.abs(self._span).max() / 2  # the rest is padding
+        if not self._seen.any():
+            raise ModelError("the image processor makes the same of black and white: what it shows cannot be found")
 
-def _edges(levels: NDArray[np.float64], size: int) -> tuple[float, float]:
-    """The straight line through what was seen, read at the first and the last pixel's outer edge."""
-    places = np.flatnonzero(np.isfinite(levels) & (levels > 2) & (levels < 253))
-    if size < 2 or len(places) < 2:
-        return 0.0, float(size)
-    slope, start = np.polyfit(places + 0.5, levels[places] / 255 * (size - 1) + 0.5, 1)
-    low, high = float(start), float(start + slope * len(levels))
-    near = 0.005 * size  # ramps of 256 levels tell no better
-    return (0.0 if abs(low) < near else low), (float(size) if abs(high - size) < near else high)
+    def _made(self, picture: Picture) -> Numbers:
+        return pixels(self._processor, picture)[0].double().numpy()
+
+    def edges(self, axis: int) -> tuple[float, float]:
+        """Where the first and the last pixel's outer edges lie along an axis (0: across, 1: down), on a line."""
+        size = self._size[axis]
+        ramp = (np.arange(size) + 0.5) / size
+        levels = self._levels(ramp, axis)
+        places = np.flatnonzero(np.isfinite(levels))
+        grey = levels[places]
+        sloping = (grey > ramp[0] + 0.006) & (grey < ramp[-1] - 0.006)  # beyond its ends a picture is repeated
+        if len(places) < min(8, len(levels)) or len(np.unique(grey[sloping].round(3))) < 2:
+            # Too few pixels, of the picture or of what the model sees, for a line: all of it is where something is.
+            slope, start = size / len(places), -places[0] * size / len(places)
+        else:
+            slope, start = np.polyfit(places[sloping] + 0.5, grey[sloping] * size, 1)
+        if slope <= 0:
+            raise ModelError(TURNED)
+        low, high = float(start), float(start + slope * len(levels))
+        near = 0.005 * size  # 256 greys tell no better
+        return (0.0 if abs(low) < near else low), (float(size) if abs(high - size) < near else high)
+
+    def _levels(self, ramp: Numbers, axis: int) -> Numbers:
+        """What is seen of a ramp along its axis: 0 is black, 1 white, and padding no number."""
+        row = Image.fromarray(np.round(ramp * 255).astype(np.uint8)[None])
+        picture = row if axis == 0 else row.transpose(Image.Transpose.TRANSPOSE)
+        made = self._made(picture.resize(self._size, Image.Resampling.NEAREST).convert("RGB"))
+        levels = np.where(self._seen, made - self._black, 0) / np.where(self._seen, self._span, 1)
+        count = self._seen.sum(axis)
+        mean = levels.sum(axis) / np.maximum(count, 1)
+        if (np.abs(levels - np.expand_dims(mean, axis))[self._seen] > 0.02).any():
+            raise ModelError(TURNED)
+        return np.where(count > 0, mean, np.nan)

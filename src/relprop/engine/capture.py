@@ -59,6 +59,16 @@ class Block:
             return (self.input.detach().double() * self.gradient.double()).sum(-1)
         return torch.zeros(self.input.shape[:-1]) if self.relevance is None else self.relevance.double().sum(-1)
 
+    def weight(self) -> Tensor:
+        """[batch, rows]: how much each row feeds the target.
+
+        By the sizes of input and gradient: below a final norm their product vanishes but for rounding.
+        """
+        if self.gradient is not None:
+            size: Tensor = self.input.detach().double().norm(dim=-1) * self.gradient.double().norm(dim=-1)
+            return size
+        return self.effect().abs()
+
 
 Fold = Callable[[Map], Tensor]
 
@@ -91,9 +101,9 @@ class Seen:
         One row for a model that reads [CLS] or the last token; all rows where it takes the mean.
         """
         if self.last is None or self.last.arrived is None:
-            raise ModelError("no block of the model was seen to feed the target")
+            raise ModelError("no block of the model was seen to feed the target alone; use lrp_ah_ln instead")
         read = (self.last.arrived != 0).any(-1)
-        fed = torch.where(read, self.last.effect().abs(), 0)
+        fed = torch.where(read, self.last.weight(), 0)
         total = fed.sum(-1, keepdim=True)
         return torch.where(total > 0, fed / total.clamp_min(1e-300), read / read.sum(-1, keepdim=True).clamp_min(1))
 
@@ -172,7 +182,9 @@ class Capture(Observer):
             self.seen.last = Block(self._count, self.seen.last.module, leaf)
 
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
-        if op.name == "matmul" and id(args[0]) in self._weights:
+        if self._inside is None:  # attention outside the blocks, a pooling head's
+            result = run(op, args, kwargs)
+        elif op.name == "matmul" and id(args[0]) in self._weights:
             result = self._values(args[0], args[1], lambda values: run(op, (args[0], values), kwargs))
         elif op.name == "einsum" and len(args) == 3 and id(args[1]) in self._weights:
             result = self._values(args[1], args[2], lambda values: run(op, (args[0], args[1], values), kwargs))
