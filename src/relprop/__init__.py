@@ -14,6 +14,7 @@ _HOMES = {
     "explain": "relprop.explainer",
     "Explainer": "relprop.explainer",
     "Explanation": "relprop.explanation",
+    "ImageExplanation": "relprop.image_explanation",
     "attribute": "relprop.attribution",
     "check": "relprop.checking",
     "rules": "relprop.attribution",
@@ -27,6 +28,7 @@ __all__ = [
     "Attribution",
     "Explainer",
     "Explanation",
+    "ImageExplanation",
     "Ledger",
     "RelpropError",
     "Unit",
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from relprop.errors import RelpropError
     from relprop.explainer import Explainer, explain
     from relprop.explanation import Explanation
+    from relprop.image_explanation import ImageExplanation
     from relprop.types import Attribution, Ledger, Unit
 
 
