@@ -26,10 +26,18 @@ class Hidden(NamedTuple):
     units: Tensor
 
 
-def logits_without(model: nn.Module, hide: Hide, questions: Iterable[Hidden], *, batch_size: int = 32) -> Tensor:
+def logits_without(
+    model: nn.Module,
+    hide: Hide,
+    questions: Iterable[Hidden],
+    *,
+    batch_size: int = 32,
+    identity: Callable[[Hidden], bytes] | None = None,
+) -> Tensor:
     """The logits [questions, classes], in order.
 
-    Questions are drawn one by one and answered in full batches; one that was asked before is not asked again.
+    Questions are drawn one by one and answered in full batches; one that was asked before is not asked again. Which are
+    the same, `identity` may say: by default those of one example that hide the same units.
     """
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}")
@@ -39,7 +47,7 @@ def logits_without(model: nn.Module, hide: Hide, questions: Iterable[Hidden], *,
     answers: list[Tensor] = []
     with evaluating(model), torch.no_grad():
         for question in questions:
-            key = _digest(question)
+            key = blake2b((identity or _identity)(question), digest_size=16).digest()
             if key not in seen:
                 seen[key] = len(seen)
                 waiting.append(question)
@@ -52,9 +60,8 @@ def logits_without(model: nn.Module, hide: Hide, questions: Iterable[Hidden], *,
     return torch.cat(answers)[places]
 
 
-def _digest(question: Hidden) -> bytes:
-    units = np.packbits(question.units.cpu().numpy()).tobytes()
-    return blake2b(question.example.to_bytes(8) + units, digest_size=16).digest()
+def _identity(question: Hidden) -> bytes:
+    return question.example.to_bytes(8) + np.packbits(question.units.cpu().numpy()).tobytes()
 
 
 def _answer(model: nn.Module, hide: Hide, questions: list[Hidden]) -> Tensor:
@@ -66,5 +73,5 @@ def _answer(model: nn.Module, hide: Hide, questions: list[Hidden]) -> Tensor:
     if logits.dim() != 2 or len(logits) != len(questions):
         raise ModelError(f"expected logits [{len(questions)}, classes], the model gave {list(logits.shape)}")
     if not torch.isfinite(logits).all():
-        raise ModelError("the model's output is not a finite number; check the images and how they are prepared")
+        raise ModelError("the model's output is not a finite number; check the inputs and how they are prepared")
     return logits

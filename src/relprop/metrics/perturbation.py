@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from relprop.errors import InputError
 from relprop.metrics.hiding import Hidden, logits_without
+from relprop.metrics.maps import true_classes
 from relprop.metrics.results import Bools, Floats, Ints, mean
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -119,7 +120,7 @@ def pixel_perturbations(
         return prepare(black) if prepare else black
 
     logits = logits_without(model, hide, _questions(flat, steps, variant), batch_size=batch_size)
-    true = _checked_labels(labels, len(images), logits.shape[1])
+    true = true_classes(labels, len(images), logits.shape[1])
     classes = logits.argmax(-1).view(len(flat), len(images), 2, len(steps)).numpy()
     return [Perturbation(steps, one[:, 0], one[:, 1], true) for one in classes]
 
@@ -176,15 +177,3 @@ def _checked_scores(scores: Tensor, images: Tensor) -> Tensor:
     if broken:
         raise InputError(f"the scores of example {broken[0]} are not all finite numbers")
     return flat
-
-
-def _checked_labels(labels: Any, count: int, classes: int) -> Ints | None:
-    if labels is None:
-        return None
-    true = torch.as_tensor(labels).cpu().numpy()
-    if true.shape != (count,) or true.dtype.kind not in "iu":
-        raise InputError(f"labels are {count} class indices, got {true.dtype} of shape {list(true.shape)}")
-    if not 0 <= true.min() <= true.max() < classes:
-        raise InputError(f"labels run from {true.min()} to {true.max()}, the model knows classes 0 to {classes - 1}")
-    whole: Ints = true.astype(np.int64)
-    return whole

@@ -1,0 +1,52 @@
+"""Conservation, figure 3 of Ali et al. 2022: do the scores add up to the output that they explain?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relprop.errors import InputError
+from relprop.metrics.correlation import pearson
+from relprop.metrics.maps import examples
+from relprop.metrics.results import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Conservation:
+    """The points of the scatter plot: sum R against y, one an example. On the diagonal, relevance is conserved."""
+
+    totals: Floats  # [examples], sum over units of R
+    values: Floats  # [examples], y of the target
+
+    @property
+    def correlation(self) -> float:
+        """Pearson's; NaN for one example, or where either is the same for all."""
+        return float(pearson(self.totals[None], self.values[None])[0])
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """Slope and intercept of the least-squares line of sum R on y; (1, 0) is the diagonal."""
+        y = self.values - self.values.mean()
+        slope = float(y @ self.totals / (y @ y)) if y.any() else float("nan")
+        return slope, float(self.totals.mean() - slope * self.values.mean())
+
+    @property
+    def gap(self) -> float:
+        """How far the points lie from the diagonal: mean |sum R - y| in units of mean |y|."""
+        size = np.abs(self.values).mean()
+        return float(np.abs(self.totals - self.values).mean() / size) if size else float("nan")
+
+    def summary(self) -> dict[str, float]:
+        return {"conservation_correlation": self.correlation, "conservation_gap": self.gap}
+
+
+def conservation(scores: Any, values: Any) -> Conservation:
+    """Of scores [examples, ...] and the outputs [examples] they explain; `Attribution` holds both, padding at 0."""
+    totals, outputs = examples(scores), examples(values, "values")
+    if totals.ndim < 2 or outputs.shape != totals.shape[:1]:
+        raise InputError(
+            f"scores [examples, ...] and one value each, got {list(totals.shape)} and {list(outputs.shape)}"
+        )
+    return Conservation(totals.reshape(len(totals), -1).sum(1), outputs)

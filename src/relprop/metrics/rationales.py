@@ -1,0 +1,142 @@
+"""Do the scores agree with people? The words or tokens that score highest against those that a person marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relprop.errors import InputError
+from relprop.metrics.maps import examples, plain
+from relprop.metrics.results import Bools, Floats, Ints, mean
+
+KS = (10, 20, 30, 40, 50, 60, 70, 80)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenF1:
+    """Counts of words, document by document; columns are the numbers of words taken, `ks`."""
+
+    ks: tuple[int, ...]
+    hits: Ints  # [documents, ks], words taken that are marked
+    taken: Ints  # [documents, ks], fewer than k in a document of fewer words
+    marked: Ints  # [documents]
+
+    @property
+    def precision(self) -> Floats:
+        return _ratio(self.hits, self.taken)
+
+    @property
+    def recall(self) -> Floats:
+        return _ratio(self.hits, self.marked[:, None])
+
+    @property
+    def f1(self) -> Floats:
+        """[documents, ks], 2 p r / (p + r) = 2 hits / (taken + marked); 0 where nothing is marked or taken."""
+        return _ratio(2 * self.hits, self.taken + self.marked[:, None])
+
+    def curve(self) -> Floats:
+        """[ks]: the mean over documents, ERASER's macro F1."""
+        average: Floats = self.f1.mean(0)
+        return average
+
+    def summary(self) -> dict[str, float]:
+        """The mean over documents, and over ks."""
+        return {"token_f1": mean(self.f1)}
+
+
+def token_f1(scores: Sequence[Any], rationales: Sequence[Any], *, ks: Sequence[int] = KS) -> TokenF1:
+    """Token-F1 of ERASER (DeYoung et al. 2020) at the k best words, as in figure 4 of Chefer et al. 2021.
+
+    One score and one true-or-false mark a word and document. Where a text was cut, marks go on behind the scores: such
+    words cannot be taken, but count as marked. Of tied words the first is taken.
+    """
+    steps = tuple(ks)
+    if not steps or any(not isinstance(k, int) or k < 1 for k in steps):
+        raise InputError(f"ks are numbers of words, 1 or more, got {list(steps)}")
+    if len(scores) != len(rationales) or not len(scores):
+        raise InputError(f"scores of {len(scores)} documents, rationales of {len(rationales)}")
+    counts = [_document(i, *one, steps) for i, one in enumerate(zip(scores, rationales, strict=True))]
+    hits, taken, marked = (np.array(column) for column in zip(*counts, strict=True))
+    return TokenF1(steps, hits, taken, marked)
+
+
+def _document(number: int, scores: Any, rationale: Any, ks: tuple[int, ...]) -> tuple[list[int], list[int], int]:
+    values, marks = plain(scores).astype(float), plain(rationale)
+    if values.ndim != 1 or marks.ndim != 1 or len(marks) < len(values) or not np.isin(marks, (0, 1)).all():
+        raise InputError(
+            f"document {number}: one score and one mark (true or false) a word, got scores {list(values.shape)} and "
+            f"marks {list(marks.shape)}"
+        )
+    if np.isnan(values).any() or np.isposinf(values).any():
+        raise InputError(f"the scores of document {number} are not all finite numbers")
+    order = np.argsort(-values, kind="stable")
+    found = marks.astype(bool)[order[: int(np.isfinite(values).sum())]]
+    return [int(found[:k].sum()) for k in ks], [len(found[:k]) for k in ks], int(marks.sum())
+
+
+def word_scores(scores: Any, words: Any) -> list[Floats]:
+    """A word's score is the best of its tokens', as in Chefer et al. 2021: from [texts, tokens] to one array a text.
+
+    `words` [texts, tokens] says which word a token belongs to, counted from 0; below 0, to none. A word without a token
+    scores -inf: it is never taken.
+    """
+    values, places = plain(scores).astype(float), plain(words)
+    if values.shape != places.shape or values.ndim != 2:
+        raise InputError(f"scores and words are [texts, tokens], got {list(values.shape)} and {list(places.shape)}")
+    best = []
+    for row, place in zip(values, places.astype(int), strict=True):
+        word = np.full(max(0, int(place.max(initial=-1)) + 1), -np.inf)
+        np.maximum.at(word, place[place >= 0], row[place >= 0])
+        best.append(word)
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionAtK:
+    """How many of the k best tokens are in the answer."""
+
+    k: int
+    hits: Ints  # [examples]
+    taken: Ints  # [examples], fewer than k in a text of fewer tokens
+    answer: Ints  # [examples], tokens of the answer
+
+    def summary(self) -> dict[str, float]:
+        """The precision, and what the released code of Song et al. 2024 calls so: mean hits / mean length, a recall."""
+        return {
+            "precision_at_k": mean(self.hits / self.taken),
+            "pooled_recall_at_k": float(self.hits.sum() / self.answer.sum()),
+        }
+
+
+def precision_at_k(scores: Any, answers: Any, *, k: int = 20, where: Any = None) -> PrecisionAtK:
+    """Precision@20 of Song et al. 2024: scores [examples, tokens] against the mask of the tokens that answer.
+
+    `where` says which tokens take part: without it all do, special ones and padding too. Of tied tokens the first is
+    taken.
+    """
+    values, truth = examples(scores), examples(answers, "answers")
+    part = np.ones(values.shape) if where is None else examples(where, "mask")
+    if values.ndim != 2 or truth.shape != values.shape or part.shape != values.shape:
+        raise InputError(
+            f"scores, answers and mask are [examples, tokens], got {[list(a.shape) for a in (values, truth, part)]}"
+        )
+    if k < 1:
+        raise InputError(f"k must be at least 1, got {k}")
+    counts = [_top(row, true != 0, there != 0, k) for row, true, there in zip(values, truth, part, strict=True)]
+    hits, taken, answer = (np.array(column) for column in zip(*counts, strict=True))
+    if not answer.all():
+        raise InputError(f"example {int(answer.argmin())} has no token of an answer")
+    return PrecisionAtK(k, hits, taken, answer)
+
+
+def _top(scores: Floats, answer: Bools, there: Bools, k: int) -> tuple[int, int, int]:
+    best = np.argsort(-scores[there], kind="stable")[:k]
+    return int(answer[there][best].sum()), len(best), int(answer[there].sum())
+
+
+def _ratio(part: Ints, whole: Ints) -> Floats:
+    ratio: Floats = np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
+    return ratio
