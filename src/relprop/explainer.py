@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -14,9 +14,11 @@ from relprop.attribution import DEFAULT_METHOD, attribute, check_model
 from relprop.engine.calling import labels_of
 from relprop.engine.sharing import shared_passes
 from relprop.errors import InputError, TargetError
+from relprop.evaluation import Evaluation, collected
 from relprop.heads import Heads
 from relprop.images import Images, is_image_processor
 from relprop.loading import load
+from relprop.metrics import FAITHFULNESS, faithfulness
 from relprop.registry import METHODS
 from relprop.texts import Texts
 from relprop.types import Attribution
@@ -118,6 +120,54 @@ class Explainer:
                 settled = self._domain.options(METHODS[name].options, asked[name], rows, inputs)
                 found[name] = attribute(self.model, inputs, targets, name, **settled)
         return found
+
+    def evaluate(
+        self,
+        given: list[Any],
+        labels: Any = None,
+        *,
+        methods: Sequence[str],
+        metrics: Sequence[str] = FAITHFULNESS,
+        replacement: str | int | None = "mask",
+        batch_size: int = 32,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> Evaluation:
+        """Compare methods on texts: do their scores say what the model uses? `print` the result for a table.
+
+        `labels`: one class index or name a text, which is explained and whose probability is read; None takes the
+        predicted ones. A hidden token becomes `replacement`: "mask", "unk", a token id; None leaves it out. Other
+        options go to the methods that have them. All methods and metrics share their perturbed inputs.
+        """
+        if not isinstance(self._domain, Texts):
+            raise InputError("evaluate compares methods on texts; for images see relprop.metrics")
+        if not given or not methods:
+            raise InputError(f"there is nothing to compare: {len(given)} texts, {len(methods)} methods")
+        _check("keep", batch_size, None, list(methods))
+        rows = self._domain.encode(given)
+        targets = self.targets(labels, len(rows))
+        asked = {METHODS[name].name: self._options(name, options, False, False, True) for name in methods}
+        parts, order = [], []
+        for batch in _progress(self._domain.batches(rows, batch_size), progress):
+            chunk = [rows[i] for i in batch]
+            found = self._attribute(chunk, [targets[i] for i in batch], asked)
+            classes = None if labels is None else [self._class(targets[i]) for i in batch]
+            tokens = self._domain.tokens(chunk, self._domain.inputs(chunk), replacement)
+            curves = faithfulness(
+                self.model,
+                tokens,
+                [found[name].scores for name in asked],
+                classes,
+                metrics=metrics,
+                batch_size=batch_size,
+            )
+            parts.append(dict(zip(asked, curves, strict=True)))
+            order += batch
+        return collected(parts, order)
+
+    def _class(self, label: Any) -> Any:
+        """A class's index from its name."""
+        return {name: index for index, name in self.labels.items()}.get(label, label)
 
     def inputs(self, given: list[Any]) -> dict[str, Tensor]:
         """Texts or images as a batch for the model, `relprop.attribute` or `relprop.check`."""

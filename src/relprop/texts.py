@@ -16,6 +16,7 @@ from relprop.engine.calling import labels_of
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.heads import Heads, identify, known_heads
+from relprop.metrics import Tokens
 from relprop.registry import METHODS
 from relprop.types import Attribution, Entry, Ledger
 
@@ -78,6 +79,18 @@ class Texts:
         if "internal_batch_size" in known and self._padding is None:
             settled["internal_batch_size"] = 1
         return {**settled, **self._with_mask(given)}
+
+    def tokens(self, rows: Sequence[Encoded], inputs: dict[str, Tensor], replacement: str | int | None) -> Tokens:
+        """A batch whose tokens metrics can hide: by "mask", "unk", a token id, or (None) by leaving them out."""
+        known = {"mask": self.tokenizer.mask_token_id, "unk": self.tokenizer.unk_token_id}
+        hidden = known.get(replacement) if isinstance(replacement, str) else replacement
+        if isinstance(replacement, str) and hidden is None:
+            have = [name for name, value in known.items() if value is not None]
+            raise InputError(
+                f'the tokenizer has no "{replacement}" token; replacement is a token id, None to leave tokens out'
+                + (f', or "{have[0]}"' if have else "")
+            )
+        return Tokens(inputs, texts.content(self.tokenizer, rows), hidden)
 
     @cached_property
     def heads(self) -> Heads:
