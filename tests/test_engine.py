@@ -441,3 +441,10 @@ def test_a_broken_weight_is_named() -> None:
     model.layer.weight.data[0, 0] = float("nan")
     with pytest.raises(ModelError, match=r'parameter "layer\.weight" is not finite'):
         attribute(model, torch.ones(1, 3), 0, "gradient_x_input")
+
+
+def test_zplus_where_a_model_writes_to_a_layers_result() -> None:
+    """The rule reads the result again on the way back: as it was, not as it was written over."""
+    model, inputs = tiny("FunnelForSequenceClassification")
+    flow = propagate(model, {name: value[:1] for name, value in inputs.items()}, 1, ruleset("zplus"))
+    assert sum(arrived.sum().item() for arrived in flow.arrived) == pytest.approx(1.0, abs=1e-6)

@@ -63,7 +63,9 @@ class _Ruled(torch.autograd.Function):
         ctx.shapes = [arg.shape if isinstance(arg, Tensor) else None for arg in args]
         result = _run(ctx, func, args, ctx.needs_input_grad[3:])
         if share is not None:
-            ctx.save_for_backward(*args, result)
+            ctx.save_for_backward(*args)
+            ctx.func, ctx.result = func, result.detach()
+            ctx.version = ctx.result._version
         return result
 
     @staticmethod
@@ -76,8 +78,9 @@ class _Ruled(torch.autograd.Function):
         if ctx.share is None:  # R passes as it is, in equal parts where several arguments are live
             shares = [flowing if sum(live) == 1 else flowing / sum(live)] * len(live)
         else:
-            *args, result = ctx.saved_tensors
-            shares = ctx.share(flowing, result, *args, ctx.way.stabiliser)
+            args = ctx.saved_tensors
+            written = ctx.result._version != ctx.version  # the model wrote to the result: it is made anew
+            shares = ctx.share(flowing, ctx.func(*args) if written else ctx.result, *args, ctx.way.stabiliser)
         parts = zip(shares, ctx.shapes, live, strict=True)
         return None, None, None, *(part.sum_to_size(shape) if one else None for part, shape, one in parts)  # fmt: skip
 
