@@ -1,0 +1,350 @@
+"""The experiments on images measure what they say, on a small real slice; the tables themselves take minutes."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import ViTConfig, ViTForImageClassification
+
+import on_breeds
+import on_digits
+import on_pets
+import pets as pets_training
+import relprop
+import vision
+import vision_experiments
+from picture_maps import digest, parsed
+from relprop import image_explanation
+from relprop.metrics import normalise, pixel_perturbation, segment
+from reporting import Estimate, Floats, Statistic, Table, estimate, estimates, less, markdown, mean_of
+
+DIGITS = Path(relprop.__file__).parent / "models/digits/samples"
+SPECS = ["transformer_attribution", "attention_last", "lrp_ah_ln", "grad_cam:weigh_by=row"]
+
+
+def once(statistic: Statistic, examples: int) -> float:
+    """The number itself: every example has weight 1."""
+    return float(statistic(np.ones((1, examples)))[0])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty pictures of noise with a bright pet somewhere, and its trimap; every third is a dog."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "oxford-pets").mkdir()
+    rng = np.random.default_rng(0)
+    rows = []
+    with zipfile.ZipFile(folder / "oxford-pets" / on_pets.ARCHIVE, "w") as archive:
+        for number in range(40):
+            pixels = rng.integers(0, 120, (32, 32, 3), dtype=np.uint8)
+            trimap = np.full((32, 32), 2, np.uint8)
+            top, left = rng.integers(2, 14, 2)
+            trimap[top - 1 : top + 13, left - 1 : left + 13] = 3
+            trimap[top : top + 12, left : left + 12] = 1
+            pixels[trimap == 1] += 130
+            for kind, array, ending in (("images", pixels, "jpg"), ("trimaps", trimap, "png")):
+                file = io.BytesIO()
+                Image.fromarray(array).save(file, {"jpg": "JPEG", "png": "PNG"}[ending])
+                archive.writestr(f"{kind}/pet_{number}.{ending}", file.getvalue())
+            rows.append(f"pet_{number} 1 {1 + (number % 3 == 0)} 1")
+    (folder / "oxford-pets" / "test.txt").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random model that takes half of the pictures for cats."""
+    torch.manual_seed(0)
+    model = vision.new_vit({0: "cat", 1: "dog"}, side=24, patch=8, width=32, layers=3, heads=2).eval()
+    pets = on_pets.read_pets(data / "oxford-pets", on_pets.read_list(data / "oxford-pets", "test"), 24)
+    with torch.no_grad():
+        cat, dog = model(vision.as_input(np.stack([np.asarray(pet.example.image) for pet in pets]))).logits.T
+        model.classifier.bias += torch.stack([(dog - cat).median(), torch.zeros(())])
+    folder = tmp_path_factory.mktemp("model")
+    vision.save_model(model, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def explainer(folder: Path) -> relprop.Explainer:
+    return relprop.Explainer(folder)
+
+
+@pytest.fixture(scope="module")
+def pets(explainer: relprop.Explainer, data: Path) -> list[on_pets.Pet]:
+    return on_pets.draw(explainer, data / "oxford-pets", 12, 0).pets
+
+
+def test_pets_are_those_predicted_rightly(explainer: relprop.Explainer, data: Path) -> None:
+    drawn = on_pets.draw(explainer, data / "oxford-pets", 12, 0)
+    assert len(drawn.pets) == 12 < drawn.looked_at
+    guesses = explainer([pet.example.image for pet in drawn.pets], method="random")
+    assert [one.prediction for one in guesses] == [on_pets.SPECIES[pet.species] for pet in drawn.pets]
+    names = [pet.example.name for pet in drawn.pets]
+    for seed, same in ((0, True), (1, False)):
+        again = on_pets.draw(explainer, data / "oxford-pets", 12, seed)
+        assert ([pet.example.name for pet in again.pets] == names) is same
+    every = on_pets.draw(explainer, data / "oxford-pets", 1000, 0)
+    assert every.looked_at == 40 > len(every.pets) > 12
+
+
+def test_the_picture_is_seen_at_the_models_size_and_the_border_left_out(pets: list[on_pets.Pet]) -> None:
+    for pet in pets:
+        assert pet.example.image.size == (24, 24)
+        light = np.asarray(pet.example.image).mean(2)
+        assert light[pet.example.foreground].mean() > light[~pet.example.foreground & ~pet.example.ignore].mean() + 80
+        assert pet.example.ignore.any()
+        assert not (pet.example.ignore & pet.example.foreground).any()
+
+
+def test_segmentation_is_the_metrics_own(
+    explainer: relprop.Explainer, pets: list[on_pets.Pet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the chunks: the numbers of `segment` on all maps at once; precision and recall by counting pixels."""
+    monkeypatch.setattr("picture_maps.CHUNK", 5)
+    found = on_pets.segmentation(explainer, pets, SPECS)
+    true = np.stack([pet.example.foreground for pet in pets])
+    border = np.stack([pet.example.ignore for pet in pets])
+    for spec in SPECS:
+        maps = on_pets.maps_of(explainer, pets, spec)
+        whole = segment(maps, true, border)
+        expected = {on_pets.IOU: "mean_iou", "pixel accuracy": "pixel_accuracy", "mAP": "mean_ap"}
+        for column, name in expected.items():
+            assert once(found[spec][column], 12) == pytest.approx(100 * whole.summary()[name])
+        cut = (maps > maps.mean((1, 2), keepdims=True)) & ~border
+        assert once(found[spec]["precision"], 12) == pytest.approx(100 * (cut & true).sum() / max(1, cut.sum()))
+        assert once(found[spec]["recall"], 12) == pytest.approx(100 * (cut & true).sum() / true.sum())
+        twice = np.arange(12) == 4  # one picture alone
+        alone = segment(maps[4], true[4], border[4]).summary()["mean_iou"]
+        assert found[spec][on_pets.IOU](twice[None].astype(float))[0] == pytest.approx(100 * alone)
+
+
+def test_segmentation_by_the_positive_part(explainer: relprop.Explainer, pets: list[on_pets.Pet]) -> None:
+    """What opposes moves the mean of a signed map; of an unsigned one nothing changes."""
+    plain = on_pets.segmentation(explainer, pets, SPECS)
+    positive = on_pets.segmentation(explainer, pets, SPECS, positive=True)
+    moved = {spec: once(plain[spec]["recall"], 12) != once(positive[spec]["recall"], 12) for spec in SPECS}
+    assert moved == {spec: spec == "lrp_ah_ln" for spec in SPECS}
+
+
+def test_perturbation_is_the_metrics_own(
+    explainer: relprop.Explainer, pets: list[on_pets.Pet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("picture_maps.CHUNK", 7)
+    found = on_pets.perturbation(explainer, pets, SPECS[:2])
+    images = torch.stack([torch.from_numpy(np.array(pet.example.image)).permute(2, 0, 1) / 255 for pet in pets])
+    labels = np.array([pet.species for pet in pets])
+    assert set(labels) == {0, 1}
+    for spec in SPECS[:2]:
+        maps = torch.from_numpy(on_pets.maps_of(explainer, pets, spec))
+        prepare = normalise([0.5] * 3, [0.5] * 3)
+        result = pixel_perturbation(explainer.model, images, maps, labels, prepare=prepare)
+        for order in ("positive", "negative"):
+            assert once(found[spec][order], 12) == pytest.approx(100 * result.summary()[f"{order}_auc_target"])
+        dogs = 100 * result.auc("positive", "target")[labels == 1].mean()
+        assert once(found[spec]["positive, dogs"], 12) == pytest.approx(dogs)
+
+
+def test_an_options_value_is_a_literal_or_a_word() -> None:
+    assert parsed("lrp") == ("lrp", {})
+    assert parsed("transformer_attribution:only_block=-1,ablate=gradient") == (
+        "transformer_attribution",
+        {"only_block": -1, "ablate": "gradient"},
+    )
+
+
+@pytest.fixture
+def student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pets_training.PetStudent:
+    """A checkpoint of a tiny student who takes every pet for the first breed."""
+    for name, value in {"SIDE": 24, "PATCH": 8, "WIDTH": 32, "LAYERS": 3, "HEADS": 2}.items():
+        monkeypatch.setattr(pets_training, name, value)
+    torch.manual_seed(0)
+    student = pets_training.PetStudent().eval()
+    student.breeds.bias.data[0] += 10
+    torch.save({"slow": student.state_dict()}, tmp_path / "student.pt")
+    return student
+
+
+def test_two_heads_of_one_trunk(student: pets_training.PetStudent, data: Path, tmp_path: Path) -> None:
+    heads = on_breeds.two_heads(tmp_path / "student.pt")
+    pets = on_breeds.draw_both(heads, data / "oxford-pets", 15, 0)
+    images = [pet.example.image for pet in pets]
+    inputs = heads.species.inputs(images)["pixel_values"]
+    with torch.no_grad():
+        read, _ = student(inputs, torch.arange(9))
+        for head, layer in zip(heads, (student.vit.classifier, student.breeds), strict=True):
+            torch.testing.assert_close(head.model(inputs).logits, layer(read), rtol=0.01, atol=0.02)
+    assert 0 < len(pets) < 15  # the breed is right of 15, the species of some
+    assert heads.species.model(inputs).logits.argmax(1).tolist() == [pet.species for pet in pets]
+    found = on_breeds.by_head(heads, pets, ["attention_last", "transformer_attribution"])
+    two, many = (
+        [once(own[f"mIoU, {head}"], len(pets)) for own in found.values()] for head in ("2 species", "37 breeds")
+    )
+    assert two[0] == many[0]  # attention does not know what it is asked
+    assert two[1] != many[1]
+    less = found["attention_last"]["breeds, less that of `transformer_attribution` in mIoU"]
+    assert once(less, len(pets)) == pytest.approx(many[0] - many[1])
+
+
+def test_shares_of_maps_with_known_places() -> None:
+    ink = np.zeros((3, 2, 8, 8), bool)
+    ink[:, 0, :2, :4], ink[:, 1, 4:, 4:] = True, True
+    own = ink.astype(float)
+    even, both = np.ones_like(own), own + own[:, ::-1]
+    for maps, of_both, of_canvas, alike in (
+        (own, 100, 100, -100 * (8 / 56 * 16 / 48) ** 0.5),
+        (own[:, ::-1] - 2 * own, 0, 0, None),
+        (both, 50, 50, 100),
+        (even, 50, 18.75, np.nan),
+    ):
+        found = [once(one, 3) for one in on_digits.shares(maps, ink).values()]
+        expected = (8 + 16) / 2 / 24 * 100 if maps is both else of_canvas
+        assert found[1] == pytest.approx(expected)
+        assert alike is None or found[2] == pytest.approx(alike, nan_ok=True)
+        if maps is not both and maps is not even:
+            assert found[0] == pytest.approx(of_both)
+    silent = own.copy()
+    silent[0, 0] = -1  # has nothing to share: left out
+    assert once(on_digits.shares(silent, ink)["own digit / both digits"], 3) == 100
+    silent[0] = 0
+    assert once(on_digits.shares(silent, ink)["own digit / canvas"], 3) == 100
+
+
+def test_each_class_lies_on_its_own_digit() -> None:
+    """On the model's sample canvases: maps that know the class find its digit, those that do not give half each."""
+    records = [one for one in json.loads((DIGITS / "samples.json").read_text()) if len(one["labels"]) == 2]
+    images = [Image.open(DIGITS / one["file"]) for one in records]
+    ink = np.array([[[[c == "#" for c in row] for row in mask] for mask in one["masks"].values()] for one in records])
+    pairs = on_digits.Pairs(images, np.array([one["labels"] for one in records]), ink, len(records))
+    found = on_digits.on_own_digit(relprop.Explainer("digits"), pairs, SPECS)
+    of_both = {spec: once(own["own digit / both digits"], len(records)) for spec, own in found.items()}
+    assert of_both["attention_last"] == pytest.approx(50, abs=1e-3)
+    assert min(of_both[spec] for spec in ("transformer_attribution", "lrp_ah_ln", "(ink in each patch)")) > 90
+    assert once(found["lrp_ah_ln"]["correlation of the two maps"], len(records)) < 0
+
+
+def test_canvases_are_those_read_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digits of the samples' own ink stand in for MNIST's: whatever is drawn, all classes above 0 are on the canvas."""
+    record = json.loads((DIGITS / "samples.json").read_text())
+    tiles, classes = [], []
+    for one in record:
+        pixels = np.asarray(Image.open(DIGITS / one["file"]))
+        for label, mask in one["masks"].items():
+            there = np.array([[c == "#" for c in row] for row in mask])
+            top, left = (np.flatnonzero(there.any(axis))[0] for axis in (1, 0))
+            cut = np.pad(np.where(there, pixels, 0), (0, 28))[top : top + 20, left : left + 20]
+            tiles.append(np.pad(cut, 4))
+            classes.append(int(label))
+    for missing in set(range(10)) - set(classes):
+        tiles.append(np.pad(np.full((2, 20), 255, np.uint8), ((9, 17), (4, 4))))  # a bar, which is no digit
+        classes.append(missing)
+    monkeypatch.setattr(on_digits, "read_mnist", lambda *_: (np.array(tiles), np.array(classes)))
+    explainer = relprop.Explainer("digits")
+    pairs = on_digits.draw(explainer, Path(), 6, 0)
+    assert pairs.ink.shape == (6, 2, 56, 56)
+    for image, labels in zip(pairs.images, pairs.classes, strict=True):
+        logits = explainer.model(**explainer.inputs([image])).logits[0]
+        assert (logits > 0).nonzero().flatten().tolist() == labels.tolist()
+
+
+def test_intervals_are_the_bootstraps() -> None:
+    """The mean of a normal sample: 1.96 standard errors to each side; the difference of two alike has no width."""
+    values = np.random.default_rng(0).normal(3, 2, 400)
+    found = estimate(mean_of(values), 400, 0)
+    assert found is not None
+    error = values.std() / 20
+    assert found.value == pytest.approx(values.mean())
+    assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.25 * error)
+    assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.25 * error)
+    paired = estimate(less(mean_of(values + 1), mean_of(values)), 400, 0)
+    assert paired is not None
+    assert [paired.low, paired.high] == pytest.approx([1, 1])
+    holes: Floats = np.array([1.0, np.nan, 3.0])
+    nothing = np.full(3, np.nan)
+    assert once(mean_of(holes), 3) == 2
+    assert list(estimates({"lrp": {"some": mean_of(holes), "none": mean_of(nothing)}}, 3, 0)["lrp"]) == ["some"]
+
+
+def test_table_puts_published_numbers_beside_ours() -> None:
+    rows = {
+        "lrp": {"mIoU": Estimate(41.26, 38.1, 44.3), "mAP": Estimate(50, 50, 50)},
+        "gae": {"mIoU": Estimate(1, 0, 2)},
+    }
+    table = Table("segmentation", "python x.py", {"seed": 0, "images": 3}, rows, {"lrp": {"mIoU": 32.89}})
+    assert markdown(table) == (
+        "    python x.py\n\nseed 0, images 3.\n\n"
+        "| segmentation | mIoU | paper | mAP |\n|---|---|---|---|\n"
+        "| `lrp` | 41.3 ± 3.1 | 32.89 | 50.00 |\n| `gae` | 1.0 ± 1.0 |  |  |\n"
+    )
+
+
+def test_the_command_prints_and_saves_its_table(
+    data: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "chefer21_table3_ablation.csv").write_text(
+        "variant,pixel accuracy,mIoU,positive\n"
+        + "".join(f"{name},70,{60 + k},18\n" for k, name in enumerate(on_pets.ABLATIONS.values()))
+    )
+    given = ["ablation", "--data", str(data), "--model", str(folder), "--limit", "6", "--published", str(tmp_path)]
+    vision_experiments.main([*given, "--out", str(tmp_path)])
+    printed = capsys.readouterr().out
+    assert printed.strip() == (tmp_path / "vision_ablation.md").read_text().strip()
+    assert "| `transformer_attribution:only_block=-1` |" in printed
+    assert f"weights {digest(relprop.Explainer(folder).model)}" in printed
+    saved = json.loads((tmp_path / "vision_ablation.json").read_text())
+    assert saved["command"].startswith("python benchmarks/vision_experiments.py ablation --data")
+    assert [row["mIoU"] for row in saved["published"].values()] == [60, 61, 62, 63]
+    assert "mIoU less that of `transformer_attribution`" in saved["rows"]["transformer_attribution:ablate=gradient"]
+
+
+def test_the_picture_shows_pets_and_both_classes_of_a_canvas(
+    data: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(data / "oxford-pets" / "pets_224px_6perclass.zip", "w") as archive:
+        file = io.BytesIO()
+        Image.new("RGB", (60, 40), "green").save(file, "JPEG")
+        archive.writestr("images/pet_1.jpg", file.getvalue())
+    canvas = Image.open(DIGITS / "3-digits-5-8.png")
+    pair = on_digits.Pairs([canvas], np.array([[5, 8]]), np.zeros((1, 2, 56, 56), bool), 1)
+    monkeypatch.setattr(on_digits, "draw", lambda *_: pair)
+    drawn = []
+    keep = image_explanation.save
+    monkeypatch.setattr(image_explanation, "save", lambda every, path: (drawn.extend(every), keep(every, path)))
+    given = ["picture", "--data", str(data), "--model", str(folder), "--out", str(tmp_path / "grid.png")]
+    vision_experiments.main([*given, "--pets", "pet_1", "--methods", "rollout", "attn_lrp"])
+    assert [one.method for one in drawn] == ["rollout", "attn_lrp"] * 3
+    assert [one.target for one in drawn[2:]] == ["5", "5", "8", "8"]
+    with Image.open(tmp_path / "grid.png") as grid:
+        assert grid.format == "PNG"
+        assert np.asarray(grid).std() > 10
+
+
+def test_published_tables_by_method(tmp_path: Path) -> None:
+    names = ",".join(on_pets.AS_PRINTED.values())
+    (tmp_path / "chefer21_table2_segmentation.csv").write_text(f"metric,{names}\nmIoU,1,2,3,4,5,6\n")
+    (tmp_path / "chefer21_table1_perturbation.csv").write_text(
+        f"perturbation,class,{names}\nnegative,predicted,7,8,9,10,11,12\npositive,target,,,1,1,1,1\n"
+        "positive,predicted,13,14,15,16,17,18\n"
+    )
+    found = on_pets.published(tmp_path)
+    assert found["transformer_attribution"] == {"mIoU": 6, "negative": 12, "positive": 18}
+    assert found["lrp:at=input"]["positive"] == 16
+
+
+def test_cost_compares_like_with_like() -> None:
+    """Input times gradient does what the plain pass does."""
+    config = ViTConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128, image_size=64)
+    model = ViTForImageClassification(config).eval()
+    assert 0.5 < vision_experiments.time_ratio(model, "gradient_x_input", 4, 9) < 4
+
+
+@pytest.mark.slow
+def test_a_batch_of_images_costs_no_more_than_a_gradient() -> None:
+    """ViT-B, 8 images of 224 pixels: at most 1.0 of plain forward + backward."""
+    model = ViTForImageClassification(ViTConfig(attn_implementation="sdpa", num_labels=1000)).eval()
+    assert vision_experiments.time_ratio(model, "lrp_ah_ln", 8, 9) <= 1.0
