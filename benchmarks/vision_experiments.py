@@ -9,7 +9,7 @@
     python benchmarks/vision_experiments.py picture --data ../shared/data                   # figures 2 and 3
 
 With --published FOLDER the paper's numbers stand beside ours. They are of ViT-B on ImageNet, so only the order can be
-compared. With --out FOLDER the table is saved as Markdown and JSON. Each takes less than ten minutes on one thread.
+compared. With --out FOLDER the table is saved as Markdown and JSON. Each takes minutes on one thread.
 """
 
 from __future__ import annotations
