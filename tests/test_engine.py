@@ -448,3 +448,13 @@ def test_zplus_where_a_model_writes_to_a_layers_result() -> None:
     model, inputs = tiny("FunnelForSequenceClassification")
     flow = propagate(model, {name: value[:1] for name, value in inputs.items()}, 1, ruleset("zplus"))
     assert sum(arrived.sum().item() for arrived in flow.arrived) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("watch", [Watch(), Watch(fold=lambda one: one.weights.sum(), last=True)], ids=["all", "last"])
+def test_a_pass_leaves_no_tensor_behind(watch: Watch) -> None:
+    """Hooks of the graph hold the capture: what it keeps must not hold the graph, or neither is ever freed."""
+    model, inputs = tiny("BertForSequenceClassification")
+    seen = propagate(model, inputs, 1, ruleset("gradient"), watch=watch).seen
+    assert seen is not None
+    assert seen.last is not None
+    assert all(block.input.grad_fn is None for block in (*seen.blocks, seen.last))

@@ -224,7 +224,14 @@ class Capture(Observer):
                 raise InputError(f"the head mask has shape {given}, the model {own[0]} blocks of {own[1]} heads")
 
     def settle(self) -> None:
-        """After the backward pass: maps that nothing flowed back to."""
+        """After the backward pass: maps that nothing flowed back to; and let go of the graph.
+
+        Its hooks hold this capture: kept tensors of the graph would close a circle that is never collected.
+        """
+        self.end = None
+        self._weights.clear()
+        for block in (*self.seen.blocks, *([self.seen.last] if self.seen.last else [])):
+            block.input = block.input.detach()
         wanted = self.seen.maps[-1:] if self._watch.last else self.seen.maps
         for entry in wanted:
             if self._watch.fold is not None and entry.folded is None:
