@@ -1,6 +1,7 @@
 """Is it the method or the question? One trunk, asked for the species, of 2, and for the breed, of 37.
 
-The embedded model learned breeds too, by a second head that its training checkpoint still has.
+The embedded model learned breeds too, by a second head that its training checkpoint still has. Tables 1 and 2 of
+[Chefer21] on the same pictures for both heads, measured as the suite chefer21-pets does.
 """
 
 from __future__ import annotations
@@ -10,14 +11,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 import relprop
-from on_pets import IOU, OURS, POSITIVE, Pet, draw, perturbation, segmentation
 from pets import SPECIES, PetStudent
-from picture_maps import chunks, logits
-from reporting import Statistic, less
+from picture_maps import bar, chunks, parsed
+from relprop.bench.kinds import Job, pictures
+from relprop.bench.kinds.picture_data import Listed, listed
+from relprop.bench.measured import Measured, joined
+from relprop.bench.report.estimates import Statistic, statistic_of
+from relprop.bench.suites import Method, Task
+from reporting import less
 from vision import save_model
+
+OURS = "transformer_attribution"
+COLUMNS = {"mIoU": "mean_iou", "positive": "positive_auc_target"}
+TASK = Task("pets", "pets", kind="pictures", explain="label", options={"pets": "oxford-pets"})
 
 
 class Heads(NamedTuple):
@@ -37,21 +47,50 @@ def two_heads(checkpoint: Path) -> Heads:
         return Heads(*(relprop.Explainer(Path(name) / head) for head in Heads._fields))
 
 
-def draw_both(heads: Heads, data: Path, limit: int, seed: int) -> list[Pet]:
-    """Of so many test pictures whose breed is predicted rightly, those whose species is too."""
-    pets = draw(heads.breeds, data, limit, seed).pets
-    species = torch.cat([logits(heads.species, [pet.example.image for pet in part]) for part in chunks(pets)]).argmax(1)
-    return [pet for pet, guess in zip(pets, species.tolist(), strict=True) if pet.species == guess]
+def draw_both(heads: Heads, data: Path, limit: int, seed: int) -> list[Listed]:
+    """Of so many test pictures whose breed is predicted rightly, in random order, those whose species is too."""
+    every = listed(TASK, data)
+    breed_right: list[Listed] = []
+    for part in chunks([every[i] for i in np.random.default_rng(seed).permutation(len(every))]):
+        breed_right += right(heads.breeds, part)
+        if len(breed_right) >= limit:
+            break
+    return [one for part in chunks(breed_right[:limit]) for one in right(heads.species, part)]
 
 
-def by_head(heads: Heads, pets: Sequence[Pet], specs: Sequence[str]) -> dict[str, dict[str, Statistic]]:
-    """Tables 1 and 2 on the same pictures, for both heads."""
+def right(explainer: relprop.Explainer, pets: Sequence[Listed]) -> list[Listed]:
+    """Those that are predicted rightly."""
+    seen = pictures.opened(pictures.images_of(_job(explainer, pets, ())), pets, explainer.labels)
+    with torch.no_grad():
+        guesses = explainer.model(seen.prepare(seen.pixels)).logits.argmax(1).tolist()
+    assert seen.labels is not None
+    return [one for one, own, guess in zip(pets, seen.labels[:, 0], guesses, strict=True) if own == guess]
+
+
+def by_head(heads: Heads, pets: Sequence[Listed], specs: Sequence[str]) -> dict[str, dict[str, Statistic]]:
+    """In percent, by method."""
+    two, many = (measured(head, pets, specs) for head in heads)
     found: dict[str, dict[str, Statistic]] = {spec: {} for spec in specs}
-    for measure, column in ((segmentation, IOU), (perturbation, POSITIVE)):
-        two, many = (measure(head, pets, specs) for head in heads)
+    for column, metric in COLUMNS.items():
         for spec in specs:
-            one, other = two[spec][column], many[spec][column]
+            one, other = (_percent(head, spec, metric) for head in (two, many))
             found[spec] |= {f"{column}, {len(SPECIES)} species": one, f"{column}, 37 breeds": other}
             if OURS in specs and spec != OURS:
-                found[spec][f"breeds, less that of `{OURS}` in {column}"] = less(other, many[OURS][column])
+                found[spec][f"breeds, less that of `{OURS}` in {column}"] = less(other, _percent(many, OURS, metric))
     return found
+
+
+def measured(explainer: relprop.Explainer, pets: Sequence[Listed], specs: Sequence[str]) -> Measured:
+    parts = bar(chunks(pets), f"{len(explainer.labels)} classes")
+    return joined([pictures.measure(_job(explainer, part, specs)) for part in parts])
+
+
+def _percent(found: Measured, spec: str, metric: str) -> Statistic:
+    statistic = statistic_of(metric, found.scores[spec])
+    assert statistic is not None
+    return lambda weights: 100 * statistic(weights)
+
+
+def _job(explainer: relprop.Explainer, pets: Sequence[Listed], specs: Sequence[str]) -> Job:
+    methods = tuple(Method(*parsed(spec), label=spec) for spec in specs)
+    return Job(TASK, methods, tuple(COLUMNS.values()), 0, explainer, pets, range(len(pets)), shown=0)

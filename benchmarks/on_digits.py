@@ -1,4 +1,7 @@
-"""Figure 3 of [Chefer21] in numbers: of two digits on a canvas, does the map of each class lie on its own?"""
+"""Figure 3 of [Chefer21] in numbers: of two digits on a canvas, does the map of each class lie on its own?
+
+The suite chefer21-figures says how alike the two maps are; this, what share of each lies on the ink of its digit.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from torch.nn import functional as F
 import relprop
 from digits import canvases, read_mnist
 from picture_maps import Maps, bar, chunks, explained, logits
+from relprop.bench.report.estimates import Floats, Statistic, mean
 from relprop.metrics import class_sensitivity
-from reporting import Floats, Statistic, mean_of
 
 Ink = NDArray[np.bool_]
 
@@ -59,9 +62,9 @@ def shares(maps: Maps, ink: Ink) -> dict[str, Statistic]:
     own, other = ((positive * where).sum((2, 3)) for where in (ink, ink[:, ::-1]))
     alike = class_sensitivity(maps[:, 0], maps[:, 1])
     return {
-        "own digit / both digits": mean_of(100 * _ratio(own, own + other)),
-        "own digit / canvas": mean_of(100 * _ratio(own, positive.sum((2, 3)))),
-        "correlation of the two maps": mean_of(100 * alike.pearson),
+        "own digit / both digits": mean(100 * _ratio(own, own + other)),
+        "own digit / canvas": mean(100 * _ratio(own, positive.sum((2, 3)))),
+        "correlation of the two maps": mean(100 * alike.pearson),
     }
 
 
@@ -70,8 +73,8 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
     each: Floats = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
     known = ~np.isnan(each)
     count = known.sum(1)
-    mean: Floats = np.divide(np.where(known, each, 0).sum(1), count, out=np.full(len(each), np.nan), where=count > 0)
-    return mean
+    shared: Floats = np.divide(np.where(known, each, 0).sum(1), count, out=np.full(len(each), np.nan), where=count > 0)
+    return shared
 
 
 def ink_in_patches(ink: Ink, patch: int) -> Maps:

@@ -1,15 +1,12 @@
-"""The experiments of [Chefer21] on relprop's own image models, and what a batch of images costs.
+"""What the suites of [Chefer21] leave open: species against breeds, shares on digits, cost, and a picture for print.
 
-    python benchmarks/vision_experiments.py segmentation --data ../shared/data --limit 400  # table 2
-    python benchmarks/vision_experiments.py perturbation --data ../shared/data              # table 1
-    python benchmarks/vision_experiments.py ablation --data ../shared/data                  # table 3
     python benchmarks/vision_experiments.py heads --data ../shared/data --limit 120         # of species and of breeds
     python benchmarks/vision_experiments.py digits --data ../shared/data                    # figure 3, in numbers
     python benchmarks/vision_experiments.py cost                                            # ViT-B, 224 pixels, batch 8
     python benchmarks/vision_experiments.py picture --data ../shared/data                   # figures 2 and 3
 
-With --published FOLDER the paper's numbers stand beside ours. They are of ViT-B on ImageNet, so only the order can be
-compared. With --out FOLDER the table is saved as Markdown and JSON. Each takes minutes on one thread.
+Tables 1 to 3 are `relprop bench run chefer21-pets` and `relprop bench run chefer21-pets-ablation`. With --out FOLDER a
+table is saved as Markdown and JSON. Each takes minutes on one thread.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import argparse
 import io
 import sys
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -29,16 +25,16 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "training"))  # how pe
 
 import on_breeds
 import on_digits
-import on_pets
 import relprop
 from methods import ratio
 from picture_maps import digest
 from relprop import image_explanation
-from reporting import Estimate, Statistic, Table, command, estimates, less, markdown, save
+from reporting import Number, Table, command, markdown, numbers, save
 
-Published = dict[str, dict[str, float]]
+OURS = on_breeds.OURS
+AS_PRINTED = ("rollout", "attention_last", "grad_cam:weigh_by=row", "lrp:at=input", "partial_lrp", OURS)
 METHODS = (
-    *on_pets.AS_PRINTED,
+    *AS_PRINTED,
     "grad_cam",
     "lrp",
     "gae",
@@ -49,56 +45,22 @@ METHODS = (
     "integrated_gradients:steps=20",
     "random",
 )
-ASKED = (*on_pets.AS_PRINTED, "gae", "lrp_ah_ln", "lrp_conservative", "attn_lrp", *list(on_pets.ABLATIONS)[:3])
+ABLATIONS = (f"{OURS}:ablate=gradient", f"{OURS}:only_block=-1", f"{OURS}:only_block=1")
+ASKED = (*AS_PRINTED, "gae", "lrp_ah_ln", "lrp_conservative", "attn_lrp", *ABLATIONS)
 SHOWN = ("attention_last", "rollout", "grad_cam", "partial_lrp", "transformer_attribution", "lrp_ah_ln", "attn_lrp")
 PETS = ("Ragdoll_53", "Bengal_27", "keeshond_43", "boxer_63")
 
 
-def pets_table(args: argparse.Namespace) -> Table:
-    """Segmentation, perturbation, or for the ablations both."""
-    explainer = relprop.Explainer(args.model)
-    drawn = on_pets.draw(explainer, args.data / "oxford-pets", args.limit, args.seed)
-    found: dict[str, dict[str, Statistic]] = {spec: {} for spec in args.methods}
-    if args.kind != "perturbation":
-        found = on_pets.segmentation(explainer, drawn.pets, args.methods, positive=args.positive)
-    if args.kind != "segmentation":
-        more = on_pets.perturbation(explainer, drawn.pets, args.methods)
-        found = {spec: {**found[spec], **more[spec]} for spec in args.methods}
-    facts = {
-        "model": f"{args.model} (weights {digest(explainer.model)})",
-        "images": f"{len(drawn.pets)}, of {drawn.looked_at} looked at the ones predicted rightly",
-        "seed": args.seed,
-        "an all-black picture is to the model a": on_pets.black(explainer),
-    }
-    column = on_pets.POSITIVE if args.kind == "perturbation" else on_pets.IOU
-    ours = found.get(on_pets.OURS)
-    for spec, own in found.items():
-        if ours and spec != on_pets.OURS:
-            own[f"{column} less that of `{on_pets.OURS}`"] = less(own[column], ours[column])
-    rows = estimates(found, len(drawn.pets), args.seed)
-    known = on_pets.published_ablation if args.kind == "ablation" else on_pets.published
-    published = _at(known(args.published), rows) if args.published else {}
-    return Table(args.kind, args.command, facts, rows, published)
-
-
-def _at(published: Mapping[str, Mapping[str, float]], rows: Mapping[str, Mapping[str, Estimate]]) -> Published:
-    """The published numbers of these rows and columns."""
-    return {
-        spec: {column: value for column, value in published.get(spec, {}).items() if column in row}
-        for spec, row in rows.items()
-    }
-
-
 def heads_table(args: argparse.Namespace) -> Table:
     heads = on_breeds.two_heads(args.checkpoint)
-    pets = on_breeds.draw_both(heads, args.data / "oxford-pets", args.limit, args.seed)
+    pets = on_breeds.draw_both(heads, args.data, args.limit, args.seed)
     facts = {
         "weights": f"{digest(heads.species.model)} and {digest(heads.breeds.model)}",
         "images": f"{len(pets)}, of {args.limit} whose breed is predicted rightly those whose species is too",
         "seed": args.seed,
     }
-    rows = estimates(on_breeds.by_head(heads, pets, args.methods), len(pets), args.seed)
-    return Table(args.kind, args.command, facts, rows, {})
+    rows = numbers(on_breeds.by_head(heads, pets, args.methods), len(pets), args.seed)
+    return Table(args.kind, args.command, facts, rows)
 
 
 def digits_table(args: argparse.Namespace) -> Table:
@@ -110,7 +72,7 @@ def digits_table(args: argparse.Namespace) -> Table:
         "seed": args.seed,
     }
     found = on_digits.on_own_digit(explainer, pairs, args.methods)
-    return Table(args.kind, args.command, facts, estimates(found, len(pairs.images), args.seed), {})
+    return Table(args.kind, args.command, facts, numbers(found, len(pairs.images), args.seed))
 
 
 def cost_table(args: argparse.Namespace) -> Table:
@@ -118,9 +80,9 @@ def cost_table(args: argparse.Namespace) -> Table:
     model = ViTForImageClassification(ViTConfig(attn_implementation="sdpa", num_labels=1000)).eval()
     column = "time / plain forward + backward"
     ratios = {name: time_ratio(model, name, args.batch, args.rounds) for name in args.methods}
-    rows = {name: {column: Estimate(one, one, one)} for name, one in ratios.items()}
+    rows = {name: {column: Number(one, one, one)} for name, one in ratios.items()}
     facts = {"model": "ViT-B/16, 224 pixels, random", "batch": args.batch, "rounds": args.rounds}
-    return Table(args.kind, args.command, {**facts, "threads": args.threads}, rows, {})
+    return Table(args.kind, args.command, {**facts, "threads": args.threads}, rows)
 
 
 def time_ratio(model: ViTForImageClassification, method: str, batch: int, rounds: int) -> float:
@@ -162,8 +124,8 @@ def picture(args: argparse.Namespace) -> None:
 def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     kinds = parser.add_subparsers(dest="kind", required=True)
-    methods = {"ablation": tuple(on_pets.ABLATIONS), "cost": ("lrp_ah_ln",), "heads": ASKED, "picture": SHOWN}
-    for kind in ("segmentation", "perturbation", "ablation", "digits", "cost", "heads", "picture"):
+    methods = {"cost": ("lrp_ah_ln",), "heads": ASKED, "picture": SHOWN}
+    for kind in ("heads", "digits", "cost", "picture"):
         one = kinds.add_parser(kind)
         one.add_argument("--methods", nargs="+", default=methods.get(kind, METHODS), help="NAME or NAME:OPTION=VALUE")
         one.add_argument("--threads", type=int, default=1)
@@ -187,9 +149,6 @@ def options() -> argparse.ArgumentParser:
             one.add_argument("--model", default=own, help="an embedded one, or a folder")
         if kind not in ("cost", "picture"):
             one.add_argument("--limit", type=int, default=200, help="so many images")
-        if kind in ("segmentation", "perturbation", "ablation"):
-            one.add_argument("--published", type=Path, help="folder with the paper's tables as CSV")
-            one.add_argument("--positive", action="store_true", help="segment by the positive part of each map")
     return parser
 
 
@@ -202,10 +161,10 @@ def main(arguments: list[str] | None = None) -> None:
         return
     args.command = command(__file__, given)
     tables = {"heads": heads_table, "digits": digits_table, "cost": cost_table}
-    table = tables.get(args.kind, pets_table)(args)
+    table = tables[args.kind](args)
     print(markdown(table))
     if args.out:
-        save(table, args.out, f"vision_{args.kind}{'_positive' if vars(args).get('positive') else ''}")
+        save(table, args.out, f"vision_{args.kind}")
 
 
 if __name__ == "__main__":

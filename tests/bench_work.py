@@ -7,34 +7,60 @@ import time
 from pathlib import Path
 from typing import Any
 
-from relprop.bench.executors import in_process, processes
+from relprop.bench.executors import Executor, in_process, on_ray, processes
+from relprop.bench.measured import Measured
 from relprop.bench.runner import run
 from relprop.bench.store import Store
 
 
-def specs(count: int) -> list[dict[str, Any]]:
-    return [{"number": number} for number in range(count)]
+def specs(count: int, **more: Any) -> list[dict[str, Any]]:
+    """Cells as an export expects them."""
+    about = {"task": {"name": "numbers", "model": "none"}, "weights": "none"}
+    return [{"number": number, **about, **more} for number in range(count)]
 
 
-def square(spec: dict[str, Any]) -> dict[str, float]:
+def square(spec: dict[str, Any]) -> dict[str, Any]:
     """Takes a moment, so that a kill may come in the middle of it."""
     time.sleep(0.01)
-    return {"square": spec["number"] ** 2, "root": spec["number"] ** 0.5}
+    measured = Measured([spec["number"]])
+    measured.add("square", "value", [spec["number"] ** 2])
+    measured.add("root", "value", [spec["number"] ** 0.5])
+    return measured.to_dict()
 
 
-def poisonous(spec: dict[str, Any]) -> dict[str, float]:
-    """Number 3 kills whoever works on it; number 5 always fails."""
+def poisonous(spec: dict[str, Any]) -> dict[str, Any]:
+    """Number 3 kills whoever works on it; number 5 always fails; number 6 kills the first that works on it."""
     if spec["number"] == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     if spec["number"] == 5:
         raise ValueError("no luck")
+    if spec["number"] == 6 and "marks" in spec and not (mark := Path(spec["marks"], "killed")).exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     return square(spec)
 
 
+def summed(spec: dict[str, Any]) -> dict[str, Any]:
+    """A sum whose last bits depend on how many threads share it, and how many there are."""
+    import torch
+
+    random = torch.Generator().manual_seed(spec["number"])
+    measured = Measured([spec["number"]])
+    measured.add("sum", "value", [torch.randn(500_000, generator=random).sum().item()])
+    measured.add("threads", "value", [torch.get_num_threads()])
+    return measured.to_dict()
+
+
+def executor_of(name: str) -> Executor:
+    """1: here; 2, 3, ...: processes; anything else: the address of a Ray cluster."""
+    if not name.isdigit():
+        return on_ray(name)
+    return processes(int(name)) if int(name) > 1 else in_process
+
+
 def main() -> None:
-    """python bench_work.py FOLDER COUNT WORKERS: says when it has started and what is acknowledged."""
-    folder, count, workers = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    executor = processes(workers) if workers > 1 else in_process
+    """python bench_work.py FOLDER COUNT EXECUTOR: says when it has started and what is acknowledged."""
+    folder, count, executor = Path(sys.argv[1]), int(sys.argv[2]), executor_of(sys.argv[3])
     with Store(folder) as store:
         print("started", flush=True)
         run(store, specs(count), square, executor=executor, watch=lambda outcome, *_: print(outcome.key, flush=True))

@@ -1,5 +1,6 @@
 """The benchmark runner: nothing acknowledged is lost, nothing counts twice, and what fails does not stop the rest."""
 
+import os
 import random
 import signal
 import subprocess
@@ -8,71 +9,91 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import bench_work
-from relprop.bench.executors import in_process, processes
+from relprop.bench.executors import Executor, in_process, processes
+from relprop.bench.export import fingerprint
 from relprop.bench.runner import key_of, run
 from relprop.bench.store import FILE, Row, Store
 from relprop.errors import InputError, RelpropError
 
+KILLS, CELLS = 30, 500
 
-def content(folder: Path) -> list[tuple[str, Any]]:
-    """What counts in the end: every cell's result, in order; not how long it took."""
+
+def rows(folder: Path) -> list[Row]:
     with Store(folder, create=False) as store:
-        return [(row.key, row.result) for row in store.rows()]
+        return store.rows()
 
 
-def finished(folder: Path, count: int, **options: Any) -> list[tuple[str, Any]]:
+def finish(folder: Path, count: int, executor: Executor = in_process) -> None:
     with Store(folder) as store:
-        assert run(store, bench_work.specs(count), bench_work.square, **options).complete
-    return content(folder)
+        assert run(store, bench_work.specs(count), bench_work.square, executor=executor).complete
 
 
-def killed(folder: Path, count: int, workers: int, after: float) -> list[str]:
-    """Run, kill after a while; the keys that were acknowledged."""
-    command = [sys.executable, bench_work.__file__, str(folder), str(count), str(workers)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The hash of the export of a run that nothing happened to."""
+    folder = tmp_path_factory.mktemp("calm")
+    finish(folder, CELLS)
+    return fingerprint(folder)
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group that still run."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        try:
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except ProcessLookupError:
+            pass
+    return found
+
+
+def killed(folder: Path, workers: int, after: int, moment: float) -> list[str]:
+    """Run, kill a moment after so many acknowledgements; the keys that were acknowledged. No worker stays behind."""
+    command = [sys.executable, bench_work.__file__, str(folder), str(CELLS), str(workers)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        time.sleep(after)
-        process.send_signal(signal.SIGKILL)
-        return process.stdout.read().splitlines()
+        seen = [process.stdout.readline() for _ in range(after)]
+        time.sleep(moment)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        late = time.monotonic() + 10
+        while (left := members(process.pid)) and time.monotonic() < late:
+            time.sleep(0.01)
+        for orphan in left:
+            os.kill(orphan, signal.SIGKILL)
+        assert not left
+        return [line.strip() for line in [*seen, *process.stdout]]
 
 
-def test_a_run_killed_again_and_again_ends_as_if_undisturbed(tmp_path: Path) -> None:
-    """SIGKILL at random moments: every acknowledged cell is there each time, and the end is bit-identical."""
-    rng, count = random.Random(0), 200
-    expected = finished(tmp_path / "calm", count)
-    known: set[str] = set()
-    for _ in range(30):
-        known.update(line for line in killed(tmp_path / "wild", count, 1, rng.uniform(0.0, 0.15)) if len(line) == 32)
-        done = {key for key, result in content(tmp_path / "wild") if result is not None}
-        assert known <= done
-    assert 0 < len(known) < count
-    assert finished(tmp_path / "wild", count) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 3])
-def test_killed_with_several_workers(tmp_path: Path, workers: int) -> None:
-    rng, count = random.Random(workers), 200
-    expected = finished(tmp_path / "calm", count)
-    for _ in range(5):
-        known = set(killed(tmp_path / "wild", count, workers, rng.uniform(3, 8)))
-        assert {key for key in known if len(key) == 32} <= {k for k, r in content(tmp_path / "wild") if r is not None}
-    assert finished(tmp_path / "wild", count, executor=processes(workers)) == expected
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_run_killed_again_and_again_ends_as_if_undisturbed(tmp_path: Path, undisturbed: str, workers: int) -> None:
+    """SIGKILL at random moments: what was acknowledged stays and is never worked on again; the export is the same."""
+    rng, known = random.Random(workers), list[str]()
+    for _ in range(KILLS):
+        known += killed(tmp_path, workers, after=rng.randrange(8), moment=rng.uniform(0.0, 0.03))
+        assert set(known) <= {row.key for row in rows(tmp_path) if row.done}
+    assert KILLS < len(known) < CELLS
+    assert len(known) == len(set(known))
+    finish(tmp_path, CELLS, bench_work.executor_of(str(workers)))
+    assert fingerprint(tmp_path) == undisturbed
+    assert not any(row.failures for row in rows(tmp_path))
 
 
 def test_done_cells_are_not_worked_on_again(tmp_path: Path) -> None:
     """Also when the plan grows: the old results stay, in the new order."""
     seen: list[str] = []
-    finished(tmp_path, 5)
+    finish(tmp_path, 5)
     with Store(tmp_path) as store:
-        plan = [*bench_work.specs(8)[::-1]]
+        plan = bench_work.specs(8)[::-1]
         run(store, plan, bench_work.square, watch=lambda outcome, *_: seen.append(outcome.key))
         assert [row.spec["number"] for row in store.rows()] == [7, 6, 5, 4, 3, 2, 1, 0]
-    assert seen == [key_of({"number": number}) for number in (7, 6, 5)]
+    assert seen == [key_of(spec) for spec in plan[:3]]
 
 
 def test_a_result_is_stored_once(tmp_path: Path) -> None:
@@ -87,7 +108,7 @@ def test_a_result_is_stored_once(tmp_path: Path) -> None:
 def test_a_cell_that_fails_is_tried_and_set_aside(tmp_path: Path) -> None:
     """Three times, then it is named with its error; all others are done. `forgive` lets it try again."""
 
-    def unlucky(spec: dict[str, Any]) -> dict[str, float]:
+    def unlucky(spec: dict[str, Any]) -> dict[str, Any]:
         if spec["number"] == 5:
             raise ValueError("no luck")
         return bench_work.square(spec)
@@ -98,7 +119,7 @@ def test_a_cell_that_fails_is_tried_and_set_aside(tmp_path: Path) -> None:
         summary = run(store, specs, unlucky, watch=lambda outcome, done, total: outcomes.append((done, total)))
         assert (summary.done, summary.left, summary.complete) == (7, 0, False)
         (bad,) = summary.quarantined
-        assert (bad.spec, bad.failures) == ({"number": 5}, 3)
+        assert (bad.spec["number"], bad.failures) == (5, 3)
         assert bad.error is not None
         assert "ValueError: no luck (test_bench_runner.py:" in bad.error
         assert len(outcomes) == 10
@@ -120,7 +141,9 @@ def test_a_dying_worker_is_blamed_alone(tmp_path: Path) -> None:
 
 
 def test_processes_give_the_same_numbers(tmp_path: Path) -> None:
-    assert finished(tmp_path / "a", 12, executor=processes(2)) == finished(tmp_path / "b", 12, executor=in_process)
+    finish(tmp_path / "a", 12, processes(2))
+    finish(tmp_path / "b", 12)
+    assert fingerprint(tmp_path / "a") == fingerprint(tmp_path / "b")
 
 
 def test_mistakes(tmp_path: Path) -> None:

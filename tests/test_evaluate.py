@@ -41,7 +41,7 @@ def test_it_is_the_metric_of_each_text_in_the_order_given(explainer: Explainer) 
     """Batched by length inside; outside, text by text what the metric gives for it alone."""
     found = explainer.evaluate(TEXTS, methods=["lrp_ah_ln"], metrics=["auac"], batch_size=2, replacement="unk")
     for number, text in enumerate(TEXTS):
-        inputs, one = explainer.inputs([text]), explainer(text)
+        inputs, one = explainer.inputs([text]), explainer(text, method="lrp_ah_ln")
         content = inputs["input_ids"].new_tensor([[not unit.special for unit in one.units]])
         tokens = Tokens(inputs, content, explainer.tokenizer.unk_token_id)
         alone = auac(explainer.model, tokens, np.array([one.scores])).scores()

@@ -256,7 +256,7 @@ def test_question_answering(target):
         ({"method": "attnlrp"}, UnknownNameError, 'method "attnlrp" is unknown; did you mean "attn_lrp"?'),
         ({"method": "magic"}, UnknownNameError, 'method "magic" is unknown'),
         ({"method": None}, UnknownNameError, 'method "None" is unknown'),
-        ({"steps": 3}, InputError, 'method "lrp_ah_ln" has no option "steps" (its options: at, checkpoint, ledger)'),
+        ({"steps": 3}, InputError, '"lrp_conservative" has no option "steps" (its options: at, checkpoint, ledger)'),
         ({"method": "random", "ledger": True}, InputError, 'method "random" has no option "ledger"'),
         ({"special": "hide"}, InputError, 'special is "keep" or "drop", got \'hide\''),
         ({"batch_size": 0}, InputError, "batch_size must be at least 1, got 0"),

@@ -859,7 +859,7 @@ def test_results_are_saved(tmp_path: Path) -> None:
 def test_show_prints_a_map(capsys: pytest.CaptureFixture[str]) -> None:
     """Wider than high, with the method's name."""
     vit()(picture()).show()
-    assert "lrp_ah_ln" in capsys.readouterr().out
+    assert "lrp_conservative" in capsys.readouterr().out
 
 
 def test_a_pipeline_is_taken_apart() -> None:

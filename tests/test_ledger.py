@@ -53,14 +53,15 @@ def amount(ledger: Ledger, **wanted: str) -> float:
     return sum(entry.value for entry in entries(ledger, **wanted))
 
 
+@pytest.mark.parametrize("method", ["lrp_conservative", "lrp_carried"])
 @pytest.mark.parametrize("at", ["default", "word_embeddings"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_books_close(architecture: str, at: str) -> None:
-    """lrp_conservative: all of the output is traced, example by example, wherever the scores are read."""
+def test_the_books_close(architecture: str, at: str, method: str) -> None:
+    """All of the output is traced, example by example, wherever the scores are read."""
     model, inputs = tiny(architecture)
     if at != "default" and "input_ids" not in inputs:
         at = "input"
-    found = attribute(model, inputs, None, "lrp_conservative", ledger=True, at=None if at == "default" else at)
+    found = attribute(model, inputs, None, method, ledger=True, at=None if at == "default" else at)
     assert found.ledger is not None
     assert len(found.ledger) == len(found.value) == 2
     for i, ledger in enumerate(found.ledger):
@@ -225,6 +226,7 @@ LOSSES = {
     "lrp_ln": {"scaled_dot_product_attention", "gelu", "tanh"},
     "lrp_ah_ln": {"gelu", "tanh"},
     "lrp_conservative": set(),
+    "lrp_carried": set(),
 }
 
 
@@ -236,6 +238,15 @@ def test_where_each_method_loses(method: str) -> None:
         moved = max(abs(ledger.value), abs(ledger.inputs))
         lossy = {e.op for e in ledger.entries if e.kind == "unexplained" and abs(e.value) > 1e-9 * moved}
         assert lossy == LOSSES[method]
+
+
+def test_a_norm_that_carries_its_bias_leaves_it_nothing() -> None:
+    model, inputs = tiny("BertForSequenceClassification")
+    for ledger in attribute(model, inputs, 1, "lrp_conservative", ledger=True).ledger or ():
+        assert entries(ledger, op="layer_norm", kind="bias")
+    for ledger in attribute(model, inputs, 1, "lrp_carried", ledger=True).ledger or ():
+        assert not entries(ledger, op="layer_norm", kind="bias")
+        assert entries(ledger, op="linear", kind="bias")
 
 
 class Square(torch.autograd.Function):

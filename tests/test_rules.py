@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -166,7 +167,7 @@ def test_attn_lrp_fused_equals_eager_where_a_part_is_constant(dead: str) -> None
     assert all(close(a, b, 1e-10) for a, b in zip(fused, eager, strict=True))
 
 
-@pytest.mark.parametrize("rules", ["lrp_ah", "lrp_ah_ln", "lrp_conservative"])
+@pytest.mark.parametrize("rules", ["lrp_ah", "lrp_ah_ln", "lrp_conservative", "lrp_carried"])
 @pytest.mark.parametrize("softmax", [F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax])
 def test_every_softmax_is_a_gate(rules: str, softmax: Callable[..., Tensor]) -> None:
     """Softmax(x) v: all to v, in every spelling of softmax."""
@@ -210,6 +211,31 @@ def test_layer_norm(rules: str, dims: int, weighted: bool, biased: bool) -> None
     y, (to_x,) = back(rules, lambda x: F.layer_norm(x, shape, weight, bias, 0.3), x, seed=seed)
     assert close(y, F.layer_norm(x, shape, weight, bias, 0.3))
     assert close(to_x, slow_norm_back(x, seed, weight, dims, 0.3, centred=True))
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize(("weighted", "biased"), [(False, False), (True, False), (True, True)])
+def test_carrying_layer_norm(dims: int, weighted: bool, biased: bool) -> None:
+    """What the bias takes elsewhere goes to x too, in proportion to (x - mean)^2: all of R is x's."""
+    x, seed, shape = rand(2, 3, 4), rand(2, 3, 4, seed=1), (2, 3, 4)[-dims:]
+    weight = rand(*shape, seed=2) if weighted else None
+    bias = rand(*shape, seed=3) if biased else None
+    y, (to_x,) = back("lrp_carried", lambda x: F.layer_norm(x, shape, weight, bias, 0.3), x, seed=seed)
+    assert close(y, F.layer_norm(x, shape, weight, bias, 0.3))
+    expected = x * slow_norm_back(x, seed, weight, dims, 0.3, centred=True)
+    rows, shares = x.flatten(-dims), expected.flatten(-dims)
+    taken = (seed * (0 if bias is None else bias)).flatten(-dims).sum(-1)
+    for place in np.ndindex(*rows.shape[:-1]):
+        z = rows[place] - rows[place].mean()
+        shares[place] += taken[place] * rows[place] * z / (z @ z)
+    assert close(x * to_x, shares.reshape(x.shape))
+    assert close((x * to_x).flatten(-dims).sum(-1), (y * seed).flatten(-dims).sum(-1))
+
+
+def test_carrying_layer_norm_of_equal_numbers_makes_nothing_up() -> None:
+    x, bias = torch.ones(1, 4).double(), rand(4)
+    _, (to_x,) = back("lrp_carried", lambda x: F.layer_norm(x, (4,), None, bias), x, seed=rand(1, 4, seed=1))
+    assert torch.isfinite(to_x).all()
 
 
 @pytest.mark.parametrize("rules", LN_SETS)

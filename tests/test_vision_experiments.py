@@ -13,15 +13,15 @@ from transformers import ViTConfig, ViTForImageClassification
 
 import on_breeds
 import on_digits
-import on_pets
 import pets as pets_training
 import relprop
-import vision
 import vision_experiments
-from picture_maps import digest, parsed
+from picture_maps import parsed
 from relprop import image_explanation
+from relprop.bench.kinds.picture_data import ARCHIVE
+from relprop.bench.report.estimates import Floats, Statistic, mean
 from relprop.metrics import normalise, pixel_perturbation, segment
-from reporting import Estimate, Floats, Statistic, Table, estimate, estimates, less, markdown, mean_of
+from reporting import Number, Table, less, markdown, numbers
 
 DIGITS = Path(relprop.__file__).parent / "models/digits/samples"
 SPECS = ["transformer_attribution", "attention_last", "lrp_ah_ln", "grad_cam:weigh_by=row"]
@@ -39,7 +39,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "oxford-pets").mkdir()
     rng = np.random.default_rng(0)
     rows = []
-    with zipfile.ZipFile(folder / "oxford-pets" / on_pets.ARCHIVE, "w") as archive:
+    with zipfile.ZipFile(folder / "oxford-pets" / ARCHIVE, "w") as archive:
         for number in range(40):
             pixels = rng.integers(0, 120, (32, 32, 3), dtype=np.uint8)
             trimap = np.full((32, 32), 2, np.uint8)
@@ -54,100 +54,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows.append(f"pet_{number} 1 {1 + (number % 3 == 0)} 1")
     (folder / "oxford-pets" / "test.txt").write_text("\n".join(rows))
     return folder
-
-
-@pytest.fixture(scope="module")
-def folder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random model that takes half of the pictures for cats."""
-    torch.manual_seed(0)
-    model = vision.new_vit({0: "cat", 1: "dog"}, side=24, patch=8, width=32, layers=3, heads=2).eval()
-    pets = on_pets.read_pets(data / "oxford-pets", on_pets.read_list(data / "oxford-pets", "test"), 24)
-    with torch.no_grad():
-        cat, dog = model(vision.as_input(np.stack([np.asarray(pet.example.image) for pet in pets]))).logits.T
-        model.classifier.bias += torch.stack([(dog - cat).median(), torch.zeros(())])
-    folder = tmp_path_factory.mktemp("model")
-    vision.save_model(model, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def explainer(folder: Path) -> relprop.Explainer:
-    return relprop.Explainer(folder)
-
-
-@pytest.fixture(scope="module")
-def pets(explainer: relprop.Explainer, data: Path) -> list[on_pets.Pet]:
-    return on_pets.draw(explainer, data / "oxford-pets", 12, 0).pets
-
-
-def test_pets_are_those_predicted_rightly(explainer: relprop.Explainer, data: Path) -> None:
-    drawn = on_pets.draw(explainer, data / "oxford-pets", 12, 0)
-    assert len(drawn.pets) == 12 < drawn.looked_at
-    guesses = explainer([pet.example.image for pet in drawn.pets], method="random")
-    assert [one.prediction for one in guesses] == [on_pets.SPECIES[pet.species] for pet in drawn.pets]
-    names = [pet.example.name for pet in drawn.pets]
-    for seed, same in ((0, True), (1, False)):
-        again = on_pets.draw(explainer, data / "oxford-pets", 12, seed)
-        assert ([pet.example.name for pet in again.pets] == names) is same
-    every = on_pets.draw(explainer, data / "oxford-pets", 1000, 0)
-    assert every.looked_at == 40 > len(every.pets) > 12
-
-
-def test_the_picture_is_seen_at_the_models_size_and_the_border_left_out(pets: list[on_pets.Pet]) -> None:
-    for pet in pets:
-        assert pet.example.image.size == (24, 24)
-        light = np.asarray(pet.example.image).mean(2)
-        assert light[pet.example.foreground].mean() > light[~pet.example.foreground & ~pet.example.ignore].mean() + 80
-        assert pet.example.ignore.any()
-        assert not (pet.example.ignore & pet.example.foreground).any()
-
-
-def test_segmentation_is_the_metrics_own(
-    explainer: relprop.Explainer, pets: list[on_pets.Pet], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the chunks: the numbers of `segment` on all maps at once; precision and recall by counting pixels."""
-    monkeypatch.setattr("picture_maps.CHUNK", 5)
-    found = on_pets.segmentation(explainer, pets, SPECS)
-    true = np.stack([pet.example.foreground for pet in pets])
-    border = np.stack([pet.example.ignore for pet in pets])
-    for spec in SPECS:
-        maps = on_pets.maps_of(explainer, pets, spec)
-        whole = segment(maps, true, border)
-        expected = {on_pets.IOU: "mean_iou", "pixel accuracy": "pixel_accuracy", "mAP": "mean_ap"}
-        for column, name in expected.items():
-            assert once(found[spec][column], 12) == pytest.approx(100 * whole.summary()[name])
-        cut = (maps > maps.mean((1, 2), keepdims=True)) & ~border
-        assert once(found[spec]["precision"], 12) == pytest.approx(100 * (cut & true).sum() / max(1, cut.sum()))
-        assert once(found[spec]["recall"], 12) == pytest.approx(100 * (cut & true).sum() / true.sum())
-        twice = np.arange(12) == 4  # one picture alone
-        alone = segment(maps[4], true[4], border[4]).summary()["mean_iou"]
-        assert found[spec][on_pets.IOU](twice[None].astype(float))[0] == pytest.approx(100 * alone)
-
-
-def test_segmentation_by_the_positive_part(explainer: relprop.Explainer, pets: list[on_pets.Pet]) -> None:
-    """What opposes moves the mean of a signed map; of an unsigned one nothing changes."""
-    plain = on_pets.segmentation(explainer, pets, SPECS)
-    positive = on_pets.segmentation(explainer, pets, SPECS, positive=True)
-    moved = {spec: once(plain[spec]["recall"], 12) != once(positive[spec]["recall"], 12) for spec in SPECS}
-    assert moved == {spec: spec == "lrp_ah_ln" for spec in SPECS}
-
-
-def test_perturbation_is_the_metrics_own(
-    explainer: relprop.Explainer, pets: list[on_pets.Pet], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("picture_maps.CHUNK", 7)
-    found = on_pets.perturbation(explainer, pets, SPECS[:2])
-    images = torch.stack([torch.from_numpy(np.array(pet.example.image)).permute(2, 0, 1) / 255 for pet in pets])
-    labels = np.array([pet.species for pet in pets])
-    assert set(labels) == {0, 1}
-    for spec in SPECS[:2]:
-        maps = torch.from_numpy(on_pets.maps_of(explainer, pets, spec))
-        prepare = normalise([0.5] * 3, [0.5] * 3)
-        result = pixel_perturbation(explainer.model, images, maps, labels, prepare=prepare)
-        for order in ("positive", "negative"):
-            assert once(found[spec][order], 12) == pytest.approx(100 * result.summary()[f"{order}_auc_target"])
-        dogs = 100 * result.auc("positive", "target")[labels == 1].mean()
-        assert once(found[spec]["positive, dogs"], 12) == pytest.approx(dogs)
 
 
 def test_an_options_value_is_a_literal_or_a_word() -> None:
@@ -172,15 +78,17 @@ def student(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pets_training.Pe
 
 def test_two_heads_of_one_trunk(student: pets_training.PetStudent, data: Path, tmp_path: Path) -> None:
     heads = on_breeds.two_heads(tmp_path / "student.pt")
-    pets = on_breeds.draw_both(heads, data / "oxford-pets", 15, 0)
-    images = [pet.example.image for pet in pets]
+    pets = on_breeds.draw_both(heads, data, 15, 0)
+    assert 0 < len(pets) < 15  # the breed is right of 15, the species of some
+    examples = [things[0].example.resized(24, 24) for things in pets[0].source.opened(pets, {})]
+    images = [one.image for one in examples]
     inputs = heads.species.inputs(images)["pixel_values"]
     with torch.no_grad():
         read, _ = student(inputs, torch.arange(9))
         for head, layer in zip(heads, (student.vit.classifier, student.breeds), strict=True):
             torch.testing.assert_close(head.model(inputs).logits, layer(read), rtol=0.01, atol=0.02)
-    assert 0 < len(pets) < 15  # the breed is right of 15, the species of some
-    assert heads.species.model(inputs).logits.argmax(1).tolist() == [pet.species for pet in pets]
+    species = [int(int(one.name.removeprefix("pet_")) % 3 == 0) for one in pets]
+    assert heads.species.model(inputs).logits.argmax(1).tolist() == species
     found = on_breeds.by_head(heads, pets, ["attention_last", "transformer_attribution"])
     two, many = (
         [once(own[f"mIoU, {head}"], len(pets)) for own in found.values()] for head in ("2 species", "37 breeds")
@@ -189,6 +97,20 @@ def test_two_heads_of_one_trunk(student: pets_training.PetStudent, data: Path, t
     assert two[1] != many[1]
     less = found["attention_last"]["breeds, less that of `transformer_attribution` in mIoU"]
     assert once(less, len(pets)) == pytest.approx(many[0] - many[1])
+    maps = np.stack([one.map() for one in heads.species(images, target=species, method="transformer_attribution")])
+    true, border = np.stack([one.foreground for one in examples]), np.stack([one.ignore for one in examples])
+    assert two[1] == pytest.approx(100 * segment(maps, true, border).summary()["mean_iou"])
+    pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in images])
+    prepare = normalise([0.5] * 3, [0.5] * 3)
+    hidden = pixel_perturbation(heads.species.model, pixels, torch.from_numpy(maps), species, prepare=prepare)
+    positive = once(found["transformer_attribution"]["positive, 2 species"], len(pets))
+    assert positive == pytest.approx(100 * hidden.summary()["positive_auc_target"])
+
+
+def test_other_pictures_with_another_seed(student: pets_training.PetStudent, data: Path, tmp_path: Path) -> None:
+    heads = on_breeds.two_heads(tmp_path / "student.pt")
+    first, again, other = ([one.name for one in on_breeds.draw_both(heads, data, 15, seed)] for seed in (0, 0, 1))
+    assert first == again != other
 
 
 def test_shares_of_maps_with_known_places() -> None:
@@ -252,58 +174,48 @@ def test_canvases_are_those_read_exactly(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (logits > 0).nonzero().flatten().tolist() == labels.tolist()
 
 
-def test_intervals_are_the_bootstraps() -> None:
-    """The mean of a normal sample: 1.96 standard errors to each side; the difference of two alike has no width."""
+def test_numbers_are_bootstrapped_and_paired() -> None:
+    """The difference of two alike has no width; what is not defined is left out."""
     values = np.random.default_rng(0).normal(3, 2, 400)
-    found = estimate(mean_of(values), 400, 0)
-    assert found is not None
+    found = numbers({"lrp": {"mean": mean(values), "more": less(mean(values + 1), mean(values))}}, 400, 0)["lrp"]
     error = values.std() / 20
-    assert found.value == pytest.approx(values.mean())
-    assert found.low == pytest.approx(values.mean() - 1.96 * error, abs=0.25 * error)
-    assert found.high == pytest.approx(values.mean() + 1.96 * error, abs=0.25 * error)
-    paired = estimate(less(mean_of(values + 1), mean_of(values)), 400, 0)
-    assert paired is not None
-    assert [paired.low, paired.high] == pytest.approx([1, 1])
+    assert found["mean"].value == pytest.approx(values.mean())
+    assert found["mean"].low == pytest.approx(values.mean() - 1.96 * error, abs=0.25 * error)
+    assert found["mean"].high == pytest.approx(values.mean() + 1.96 * error, abs=0.25 * error)
+    assert [found["more"].low, found["more"].high] == pytest.approx([1, 1])
     holes: Floats = np.array([1.0, np.nan, 3.0])
     nothing = np.full(3, np.nan)
-    assert once(mean_of(holes), 3) == 2
-    assert list(estimates({"lrp": {"some": mean_of(holes), "none": mean_of(nothing)}}, 3, 0)["lrp"]) == ["some"]
+    assert list(numbers({"lrp": {"some": mean(holes), "none": mean(nothing)}}, 3, 0)["lrp"]) == ["some"]
 
 
-def test_table_puts_published_numbers_beside_ours() -> None:
+def test_table_in_markdown() -> None:
     rows = {
-        "lrp": {"mIoU": Estimate(41.26, 38.1, 44.3), "mAP": Estimate(50, 50, 50)},
-        "gae": {"mIoU": Estimate(1, 0, 2)},
+        "lrp": {"mIoU": Number(41.26, 38.1, 44.3), "mAP": Number(50, 50, 50)},
+        "gae": {"mIoU": Number(1, 0, 2)},
     }
-    table = Table("segmentation", "python x.py", {"seed": 0, "images": 3}, rows, {"lrp": {"mIoU": 32.89}})
-    assert markdown(table) == (
+    assert markdown(Table("heads", "python x.py", {"seed": 0, "images": 3}, rows)) == (
         "    python x.py\n\nseed 0, images 3.\n\n"
-        "| segmentation | mIoU | paper | mAP |\n|---|---|---|---|\n"
-        "| `lrp` | 41.3 ± 3.1 | 32.89 | 50.00 |\n| `gae` | 1.0 ± 1.0 |  |  |\n"
+        "| heads | mIoU | mAP |\n|---|---|---|\n"
+        "| `lrp` | 41.3 ± 3.1 | 50.00 |\n| `gae` | 1.0 ± 1.0 |  |\n"
     )
 
 
 def test_the_command_prints_and_saves_its_table(
-    data: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    student: pets_training.PetStudent, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "chefer21_table3_ablation.csv").write_text(
-        "variant,pixel accuracy,mIoU,positive\n"
-        + "".join(f"{name},70,{60 + k},18\n" for k, name in enumerate(on_pets.ABLATIONS.values()))
-    )
-    given = ["ablation", "--data", str(data), "--model", str(folder), "--limit", "6", "--published", str(tmp_path)]
-    vision_experiments.main([*given, "--out", str(tmp_path)])
+    given = ["heads", "--data", str(data), "--checkpoint", str(tmp_path / "student.pt"), "--limit", "6"]
+    methods = ["transformer_attribution", "transformer_attribution:only_block=-1"]
+    vision_experiments.main([*given, "--methods", *methods, "--out", str(tmp_path)])
     printed = capsys.readouterr().out
-    assert printed.strip() == (tmp_path / "vision_ablation.md").read_text().strip()
+    assert printed.strip() == (tmp_path / "vision_heads.md").read_text().strip()
     assert "| `transformer_attribution:only_block=-1` |" in printed
-    assert f"weights {digest(relprop.Explainer(folder).model)}" in printed
-    saved = json.loads((tmp_path / "vision_ablation.json").read_text())
-    assert saved["command"].startswith("python benchmarks/vision_experiments.py ablation --data")
-    assert [row["mIoU"] for row in saved["published"].values()] == [60, 61, 62, 63]
-    assert "mIoU less that of `transformer_attribution`" in saved["rows"]["transformer_attribution:ablate=gradient"]
+    saved = json.loads((tmp_path / "vision_heads.json").read_text())
+    assert saved["command"].startswith("python benchmarks/vision_experiments.py heads --data")
+    assert list(saved["rows"]) == methods
 
 
 def test_the_picture_shows_pets_and_both_classes_of_a_canvas(
-    data: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with zipfile.ZipFile(data / "oxford-pets" / "pets_224px_6perclass.zip", "w") as archive:
         file = io.BytesIO()
@@ -315,25 +227,13 @@ def test_the_picture_shows_pets_and_both_classes_of_a_canvas(
     drawn = []
     keep = image_explanation.save
     monkeypatch.setattr(image_explanation, "save", lambda every, path: (drawn.extend(every), keep(every, path)))
-    given = ["picture", "--data", str(data), "--model", str(folder), "--out", str(tmp_path / "grid.png")]
+    given = ["picture", "--data", str(data), "--out", str(tmp_path / "grid.png")]
     vision_experiments.main([*given, "--pets", "pet_1", "--methods", "rollout", "attn_lrp"])
     assert [one.method for one in drawn] == ["rollout", "attn_lrp"] * 3
     assert [one.target for one in drawn[2:]] == ["5", "5", "8", "8"]
     with Image.open(tmp_path / "grid.png") as grid:
         assert grid.format == "PNG"
         assert np.asarray(grid).std() > 10
-
-
-def test_published_tables_by_method(tmp_path: Path) -> None:
-    names = ",".join(on_pets.AS_PRINTED.values())
-    (tmp_path / "chefer21_table2_segmentation.csv").write_text(f"metric,{names}\nmIoU,1,2,3,4,5,6\n")
-    (tmp_path / "chefer21_table1_perturbation.csv").write_text(
-        f"perturbation,class,{names}\nnegative,predicted,7,8,9,10,11,12\npositive,target,,,1,1,1,1\n"
-        "positive,predicted,13,14,15,16,17,18\n"
-    )
-    found = on_pets.published(tmp_path)
-    assert found["transformer_attribution"] == {"mIoU": 6, "negative": 12, "positive": 18}
-    assert found["lrp:at=input"]["positive"] == 16
 
 
 def test_cost_compares_like_with_like() -> None:

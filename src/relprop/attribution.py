@@ -16,7 +16,7 @@ from relprop.registry import METHODS
 from relprop.rulebook.rulesets import RuleSet, ruleset
 from relprop.types import Attribution
 
-DEFAULT_METHOD = "lrp_ah_ln"
+DEFAULT_METHOD = "lrp_conservative"
 
 
 def attribute(

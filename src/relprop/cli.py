@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from relprop import __version__, cli_images
+from relprop import __version__, cli_bench, cli_images
 from relprop.errors import InputError, RelpropError
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(cli_bench.app, name="bench")
 
 STDOUT = Path("-")
 MODEL = "An embedded model's name, a folder, or a Hugging Face hub id."
@@ -55,7 +57,7 @@ def explain(
     pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
     file: Annotated[Path | None, typer.Option(help="Explain every line of this file.")] = None,
     model: Annotated[str | None, typer.Option(help=f"{MODEL} Default: sentiment, or pets for images.")] = None,
-    method: Annotated[str, typer.Option(help="One of `relprop methods`.")] = "lrp_ah_ln",
+    method: Annotated[str, typer.Option(help="One of `relprop methods`.")] = "lrp_conservative",
     compare: Annotated[
         str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")
     ] = None,
@@ -336,7 +338,7 @@ def main() -> NoReturn:
     """The entry point: what a user did wrong is one sentence and exit code 1, not a traceback."""
     warnings.showwarning = lambda message, *_, **__: typer.echo(f"relprop: {message}", err=True)
     try:
-        app()
+        app(cli_bench.with_optional_values(sys.argv[1:]))
     except RelpropError as error:
         typer.echo(f"relprop: {error}", err=True)
     except KeyboardInterrupt:

@@ -41,7 +41,7 @@ class Explainer:
         check_model(model)
         self.model: Any = model
         self.tokenizer = tokenizer
-        self._domain: Texts | Images = (
+        self.domain: Texts | Images = (
             Images(model, tokenizer) if is_image_processor(tokenizer) else Texts(model, tokenizer)
         )
 
@@ -53,9 +53,9 @@ class Explainer:
     @property
     def heads(self) -> Heads:
         """The model's syntactic and positional heads: saved beside it, or found on relprop's own sample."""
-        if not isinstance(self._domain, Texts):
+        if not isinstance(self.domain, Texts):
             raise InputError("syntactic and positional heads are told by texts: a model of images has none")
-        return self._domain.heads
+        return self.domain.heads
 
     def __call__(
         self,
@@ -84,14 +84,14 @@ class Explainer:
         every: list[Any] = [given] if single else given
         asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
         _check(special, batch_size, max_length, methods)
-        rows: Any = self._domain.encode(every, max_length)
+        rows: Any = self.domain.encode(every, max_length)
         targets = self.targets(target, len(rows))
         done: dict[int, list[Any]] = {}
-        for batch in _progress(self._domain.batches(rows, batch_size), progress):
+        for batch in _progress(self.domain.batches(rows, batch_size), progress):
             parts = [rows[i] for i in batch]
             found = self._attribute(parts, [targets[i] for i in batch], asked)
             for number, i in enumerate(batch):
-                each = [self._domain.explanation(every[i], rows[i], found[name], number) for name in methods]
+                each = [self.domain.explanation(every[i], rows[i], found[name], number) for name in methods]
                 done[i] = [one.without_special() for one in each] if special == "drop" else each
         results: list[Any] = [done[i] if isinstance(method, list) else done[i][0] for i in range(len(rows))]
         return results[0] if single else results
@@ -113,11 +113,11 @@ class Explainer:
         self, rows: list[Any], targets: list[Any], asked: dict[str, dict[str, Any]]
     ) -> dict[str, Attribution]:
         """All methods on one batch. Those whose pass serves others too go first."""
-        inputs = self._domain.inputs(rows)
+        inputs = self.domain.inputs(rows)
         found = {}
         with shared_passes() if len(asked) > 1 else nullcontext():
             for name in sorted(asked, key=lambda name: (not METHODS[name].two_way, not METHODS[name].maps)):
-                settled = self._domain.options(METHODS[name].options, asked[name], rows, inputs)
+                settled = self.domain.options(METHODS[name].options, asked[name], rows, inputs)
                 found[name] = attribute(self.model, inputs, targets, name, **settled)
         return found
 
@@ -139,20 +139,20 @@ class Explainer:
         predicted ones. A hidden token becomes `replacement`: "mask", "unk", a token id; None leaves it out. Other
         options go to the methods that have them. All methods and metrics share their perturbed inputs.
         """
-        if not isinstance(self._domain, Texts):
+        if not isinstance(self.domain, Texts):
             raise InputError("evaluate compares methods on texts; for images see relprop.metrics")
         if not given or not methods:
             raise InputError(f"there is nothing to compare: {len(given)} texts, {len(methods)} methods")
         _check("keep", batch_size, None, list(methods))
-        rows = self._domain.encode(given)
+        rows = self.domain.encode(given)
         targets = self.targets(labels, len(rows))
         asked = {METHODS[name].name: self._options(name, options, False, False, True) for name in methods}
         parts, order = [], []
-        for batch in _progress(self._domain.batches(rows, batch_size), progress):
+        for batch in _progress(self.domain.batches(rows, batch_size), progress):
             chunk = [rows[i] for i in batch]
             found = self._attribute(chunk, [targets[i] for i in batch], asked)
             classes = None if labels is None else [self._class(targets[i]) for i in batch]
-            tokens = self._domain.tokens(chunk, self._domain.inputs(chunk), replacement)
+            tokens = self.domain.tokens(chunk, self.domain.inputs(chunk), replacement)
             curves = faithfulness(
                 self.model,
                 tokens,
@@ -171,8 +171,8 @@ class Explainer:
 
     def inputs(self, given: list[Any]) -> dict[str, Tensor]:
         """Texts or images as a batch for the model, `relprop.attribute` or `relprop.check`."""
-        rows: Any = self._domain.encode(given)
-        return self._domain.inputs(rows)
+        rows: Any = self.domain.encode(given)
+        return self.domain.inputs(rows)
 
     def targets(self, target: Any, count: int) -> list[Any]:
         """One target an example; a language model's tokens as ids."""
@@ -180,8 +180,8 @@ class Explainer:
             target = target.tolist()
         each = target if isinstance(target, list) else [target] * count
         if len(each) != count:
-            raise TargetError(f"{len(each)} targets for {count} {self._domain.name}")
-        return [self._domain.target(one) for one in each]
+            raise TargetError(f"{len(each)} targets for {count} {self.domain.name}")
+        return [self.domain.target(one) for one in each]
 
 
 def _check(special: str, batch_size: int, max_length: int | None, methods: list[str]) -> None:

@@ -6,11 +6,18 @@ down no more than the cells that it held, and says so.
 
 from __future__ import annotations
 
+import ipaddress
+import logging
 import multiprocessing
 import os
+import pickle
+import signal
+import socket
+import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -20,7 +27,7 @@ from relprop.errors import InputError, RelpropError
 
 Work = Callable[[dict[str, Any]], Any]
 Cell = tuple[str, dict[str, Any]]
-Executor = Callable[[Work, Iterable[Cell]], Iterator["Outcome"]]
+Executor = Callable[[Work, Iterable[Cell]], Generator["Outcome", None, None]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ def attempt(work: Work, key: str, spec: dict[str, Any]) -> Outcome:
         return Outcome(key, error=f"{type(error).__name__}: {error} ({place})")
 
 
-def in_process(work: Work, cells: Iterable[Cell]) -> Iterator[Outcome]:
+def in_process(work: Work, cells: Iterable[Cell]) -> Generator[Outcome, None, None]:
     """One after the other, here."""
     for key, spec in cells:
         yield attempt(work, key, spec)
@@ -61,7 +68,7 @@ def processes(count: int) -> Executor:
     if count < 1:
         raise InputError(f"the number of workers must be at least 1, got {count}")
 
-    def execute(work: Work, cells: Iterable[Cell]) -> Iterator[Outcome]:
+    def execute(work: Work, cells: Iterable[Cell]) -> Generator[Outcome, None, None]:
         waiting = iter(cells)
         while True:
             suspects: list[Cell] = []
@@ -107,34 +114,50 @@ def _until_broken(work: Work, waiting: Iterator[Cell], count: int, suspects: lis
             else:
                 yield outcome
     finally:
+        workers = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
+        if held:  # stopped in the middle: nobody waits for what they are at
+            for worker in workers:
+                worker.kill()
 
 
 def _pool(count: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_one_thread)
+    return ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
+
+
+def _start_worker() -> None:
+    _one_thread()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker waits on a queue that it holds both ends of: if the driver is killed, nothing else would wake it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _one_thread() -> None:
     """Several processes of several threads each would crawl. A worker leaves Ctrl-C to the driver."""
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    import torch
+    os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")  # read when torch is first imported, if it ever is
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
-    torch.set_num_threads(1)
 
+def on_ray(address: str | None = None, *, num_cpus: int | None = None) -> Executor:
+    """Ray Core tasks on the cluster at `address`, or on a local one of `num_cpus` workers, bound to loopback."""
+    if num_cpus is not None and (address or num_cpus < 1):
+        raise InputError(f"num_cpus is the size, at least 1, of a local cluster; got {num_cpus}, address {address!r}")
+    ray = _ray(_AT_ADDRESS if address else _LOCAL)
 
-def on_ray(address: str | None = None) -> Executor:
-    """Ray Core tasks on a cluster that exists, or on a local one bound to loopback."""
-    ray = _ray()
-
-    def execute(work: Work, cells: Iterable[Cell]) -> Iterator[Outcome]:
-        if address:
-            ray.init(address=address, log_to_driver=False)
-        else:
-            ray.init(include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+    def execute(work: Work, cells: Iterable[Cell]) -> Generator[Outcome, None, None]:
+        if ray.is_initialized():
+            raise RelpropError("this process is already connected to Ray; call ray.shutdown() first")
         try:
+            _connect(ray, address, num_cpus)
             yield from _tasks(ray, work, cells)
         finally:
             ray.shutdown()
@@ -142,28 +165,82 @@ def on_ray(address: str | None = None) -> Executor:
     return execute
 
 
-def _tasks(ray: Any, work: Work, cells: Iterable[Cell]) -> Iterator[Outcome]:
-    remote = ray.remote(num_cpus=1, max_retries=0)(attempt)  # the driver counts failures: a death is one
-    waiting = iter(cells)
-    held: dict[Any, str] = {}
-    most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
-    while True:
-        while len(held) < most and (cell := next(waiting, None)) is not None:
-            held[remote.remote(work, *cell)] = cell[0]
-        if not held:
-            return
-        ready, _ = ray.wait(list(held), num_returns=1)
-        for reference in ready:
-            key = held.pop(reference)
-            try:
-                yield ray.get(reference)
-            except ray.exceptions.RayError as error:
-                yield Outcome(key, error=f"the worker died ({type(error).__name__})")
+# Ray reads these when it is imported. Without the first, a local cluster listens on every interface, whatever address
+# its node is given; without the last, a port where something else answers is asked for a quarter of an hour.
+_LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+_AT_ADDRESS = {"RAY_NUM_REDIS_GET_RETRIES": "1"}
+_SECONDS_TO_ANSWER = 10
 
 
-def _ray() -> Any:
+def _ray(settings: dict[str, str]) -> Any:
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError:
         raise RelpropError('running on Ray needs the ray package: pip install "relprop[ray]"') from None
     return ray
+
+
+def _connect(ray: Any, address: str | None, num_cpus: int | None) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address:
+            _check_answers(address)
+            ray.init(address=address, **quiet)
+        else:
+            _check_loopback(ray)
+            ray.init(address="local", num_cpus=num_cpus, object_store_memory=2**27, include_dashboard=False, **quiet)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        where = f'cannot be reached at "{address}"' if address else "cannot be started here"
+        raise RelpropError(f"Ray {where}: {error.__cause__ or error}") from error
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
+
+
+def _check_loopback(ray: Any) -> None:
+    here = ray.util.get_node_ip_address()
+    if not ipaddress.ip_address(here).is_loopback:
+        raise RelpropError(
+            f"a local Ray cluster would listen on {here}, as Ray was imported before it was told not to; "
+            "set RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 in the environment, or give the address of a cluster"
+        )
+
+
+def _tasks(ray: Any, work: Work, cells: Iterable[Cell]) -> Iterator[Outcome]:
+    remote = ray.remote(num_cpus=1, max_retries=0)(_on_worker)  # the driver counts failures: a death is one
+    path, packed = ray.put(sys.path), ray.put(ray.cloudpickle.dumps(work))
+    waiting = iter(cells)
+    held: dict[Any, str] = {}
+    most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    while True:
+        while len(held) < most and (cell := next(waiting, None)) is not None:
+            held[remote.remote(path, packed, *cell)] = cell[0]
+        if not held:
+            return
+        ready, _ = ray.wait(list(held), num_returns=1)
+        for reference in ready:
+            yield _outcome(ray, reference, held.pop(reference))
+
+
+def _on_worker(path: list[str], packed: bytes, key: str, spec: dict[str, Any]) -> Outcome:
+    """Work on a cell where the driver's modules can be imported, as the work may be in any of them."""
+    _one_thread()
+    sys.path.extend(entry for entry in path if entry not in sys.path)
+    return attempt(pickle.loads(packed), key, spec)
+
+
+def _outcome(ray: Any, reference: Any, key: str) -> Outcome:
+    try:
+        outcome: Outcome = ray.get(reference)
+    except ray.exceptions.WorkerCrashedError:
+        return Outcome(key, error="the worker died")
+    except ray.exceptions.RayError as error:
+        cause = getattr(error, "cause", None) or error
+        return Outcome(key, error=f"Ray: {type(cause).__name__}: {cause}".splitlines()[0])
+    return outcome

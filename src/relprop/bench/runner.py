@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,16 +48,17 @@ def run(
     rows = [row for row in store.rows() if row.key in own]
     settled = sum(row.done or row.failures >= tries for row in rows)
     queue = _Queue([(row.key, row.spec) for row in rows if not row.done and row.failures < tries])
-    for outcome in executor(work, queue):
-        if outcome.error is None:
-            store.succeed(outcome.key, outcome.result, outcome.seconds)
-            settled += 1
-        elif store.fail(outcome.key, outcome.error) < tries:
-            queue.again(outcome.key)
-        else:
-            settled += 1
-        if watch is not None:
-            watch(outcome, settled, len(rows))
+    with closing(executor(work, queue)) as outcomes:  # whatever ends this, workers are not left behind
+        for outcome in outcomes:
+            if outcome.error is None:
+                store.succeed(outcome.key, outcome.result, outcome.seconds)
+                settled += 1
+            elif store.fail(outcome.key, outcome.error) < tries:
+                queue.again(outcome.key)
+            else:
+                settled += 1
+            if watch is not None:
+                watch(outcome, settled, len(rows))
     return summary([row for row in store.rows() if row.key in own], tries)
 
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from relprop.engine.propagation import Observer, Propagation, Run
 from relprop.engine.structure import Paths
 from relprop.ops import AFFINE, Op, bias_of
+from relprop.rulebook.norm import CARRYING
+from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Entry, Kind, Ledger
 
 
@@ -33,9 +35,10 @@ class _Account:
 class Books(Observer):
     """Watches a forward pass and keeps an account for every call; the backward pass fills them."""
 
-    def __init__(self, model: nn.Module, carries: str) -> None:
+    def __init__(self, model: nn.Module, rules: RuleSet) -> None:
         self._paths = Paths(model)
-        self._carries = carries
+        self._rules = rules
+        self._carries = rules.carries
         self._accounts: list[_Account] = []
         self._named_constant: str | None = None
         self._opaque: list[str] = []
@@ -60,7 +63,8 @@ class Books(Observer):
         result = run(op, args, kwargs)
         if id(result) in aliases:
             return aliases[id(result)]  # handed on as it is, by dropout for instance
-        bias = bias_of(op, args, kwargs) if self._carries == "gradient" else None
+        taking = self._carries == "gradient" and self._rules.get(op.name) not in CARRYING
+        bias = bias_of(op, args, kwargs) if taking else None
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
                 tensor.register_hook(self._flow_out(self._keep(tensor), account, bias))

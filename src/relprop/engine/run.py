@@ -140,7 +140,7 @@ class _Pass:
         self.saver = Checkpoint(model) if plan.checkpoint else None
         self.capture = Capture(model, batch_of(inputs), plan.watch, self.rules) if plan.watch else None
         self.gradients = plan.gradients
-        self.books = Books(model, rules.carries) if plan.ledger else None
+        self.books = Books(model, rules) if plan.ledger else None
 
     def run(self, target: Any) -> Flow | None:
         """The flow, or None where no source was found."""

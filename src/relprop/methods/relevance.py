@@ -67,11 +67,16 @@ def _method(rules: RuleSet, summary: str, citation: str) -> Callable[..., Attrib
 
 lrp_ah = _method(rulesets.lrp_ah, "Attention weights constant in every head (AH-rule).", _ALI)
 lrp_ln = _method(rulesets.lrp_ln, "1/sqrt(eps + Var) constant in every normalisation layer (LN-rule).", _ALI)
-lrp_ah_ln = _method(rulesets.lrp_ah_ln, "Attention weights and 1/std constant (AH- and LN-rule): the default.", _ALI)
+lrp_ah_ln = _method(rulesets.lrp_ah_ln, "Attention weights and 1/std constant (AH- and LN-rule).", _ALI)
 lrp_conservative = _method(
     rulesets.lrp_conservative,
-    "Every gate constant, activations as x * constant, products in equal shares: the ledger closes exactly.",
+    "Every gate constant, activations as x * constant, products in equal shares: the ledger closes. The default.",
     "relprop, after Achtibat et al. 2024",
+)
+lrp_carried = _method(
+    rulesets.lrp_carried,
+    "`lrp_conservative`, but what a LayerNorm's bias would take goes to the input that it normalises.",
+    "relprop",
 )
 attn_lrp = _method(
     rulesets.attn_lrp,

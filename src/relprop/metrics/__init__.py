@@ -1,5 +1,6 @@
 """How good are scores? Functions of a model, inputs and scores: they never know which method made the scores."""
 
+from relprop.metrics.ceiling import ceiling, greedy_scores
 from relprop.metrics.classes import ClassSensitivity, class_sensitivity
 from relprop.metrics.conserved import Conservation, conservation
 from relprop.metrics.curves import Curve
@@ -44,10 +45,12 @@ __all__ = [
     "au_mse",
     "auac",
     "average_precision",
+    "ceiling",
     "class_sensitivity",
     "comprehensiveness",
     "conservation",
     "faithfulness",
+    "greedy_scores",
     "log_odds",
     "logits_without",
     "merged",

@@ -32,22 +32,23 @@ def logits_without(
     questions: Iterable[Hidden],
     *,
     batch_size: int = 32,
-    identity: Callable[[Hidden], bytes] | None = None,
+    keys: Iterable[bytes] | None = None,
 ) -> Tensor:
     """The logits [questions, classes], in order.
 
-    Questions are drawn one by one and answered in full batches; one that was asked before is not asked again. Which are
-    the same, `identity` may say: by default those of one example that hide the same units.
+    Questions are drawn one by one and answered in full batches; one that was asked before is not asked again. The same
+    are those with equal `keys`, one a question: by default those of one example that hide the same units.
     """
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}")
+    keyed = ((q, _key(q)) for q in questions) if keys is None else zip(questions, keys, strict=True)
     places: list[int] = []
     seen: dict[bytes, int] = {}
     waiting: list[Hidden] = []
     answers: list[Tensor] = []
     with evaluating(model), torch.no_grad():
-        for question in questions:
-            key = blake2b((identity or _identity)(question), digest_size=16).digest()
+        for question, name in keyed:
+            key = blake2b(name, digest_size=16).digest()
             if key not in seen:
                 seen[key] = len(seen)
                 waiting.append(question)
@@ -60,7 +61,7 @@ def logits_without(
     return torch.cat(answers)[places]
 
 
-def _identity(question: Hidden) -> bytes:
+def _key(question: Hidden) -> bytes:
     return question.example.to_bytes(8) + np.packbits(question.units.cpu().numpy()).tobytes()
 
 

@@ -6,7 +6,7 @@ Tokens with equal scores go in the order of the text.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -51,13 +51,18 @@ class Schedule:
     of_all: bool = False  # fractions are of all tokens, not only of those that may be hidden
     shortest: int = 0  # texts of fewer tokens are left out
 
-    def hidden(self, scores: Tensor, content: Tensor, fractions: Sequence[float]) -> Iterator[Tensor]:
-        """Masks of a text's tokens, one a fraction."""
+    def counts(self, tokens: int, ordered: int, fractions: Sequence[float]) -> list[int]:
+        """How many of the order each fraction takes, for a text of some tokens, some of them in the order."""
+        return [min(self.count(fraction, tokens if self.of_all else ordered), ordered) for fraction in fractions]
+
+    def hidden(self, scores: Tensor, content: Tensor, fractions: Sequence[float]) -> Tensor:
+        """Masks of a text's tokens [fractions, tokens]."""
         order = self.order(scores, content)
-        total = len(scores) if self.of_all else len(order)
-        for fraction in fractions:
-            count = self.count(fraction, total)
-            yield torch.zeros_like(content).index_fill(0, order[count:] if self.keeps else order[:count], True)
+        counts = torch.tensor(self.counts(len(scores), len(order), fractions))[:, None]
+        ranks = torch.arange(len(order))
+        masks = torch.zeros(len(counts), len(scores), dtype=torch.bool)
+        masks[:, order] = ranks >= counts if self.keeps else ranks < counts
+        return masks
 
 
 @dataclass(frozen=True)

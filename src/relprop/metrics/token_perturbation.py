@@ -121,23 +121,36 @@ def faithfulness(
     if len({each.name for each in plans}) < len(plans) or not plans:
         raise InputError(f"metrics are one or more, each once, got {[each.name for each in plans]}")
     every = [torch.from_numpy(tokens.scores(one)) for one in scores]
-    nothing = torch.zeros_like(tokens.real[0])
-    whole = token_logits(model, tokens, [Hidden(i, nothing) for i in range(len(tokens))], batch_size=batch_size)
-    true = true_classes(labels, len(tokens), whole.shape[1])
-    classes = whole.argmax(-1) if true is None else torch.from_numpy(true)
-    questions = [question for one in every for each in plans for question in _questions(tokens, one, each)]
-    logits = _answered(model, tokens, questions, whole, batch_size).double()
-    several = getattr(getattr(model, "config", None), "problem_type", None) == "multi_label_classification"
-    results, start = [], 0
+    questions = whole_texts(tokens)
+    if labels is not None:  # a mistake is told before the work begins: one text says how many classes there are
+        answers_of(model, token_logits(model, tokens, questions[:1]).expand(len(tokens), -1), labels)
+    questions += [question for one in every for each in plans for question in _questions(tokens, one, each)]
+    logits = token_logits(model, tokens, questions, batch_size=batch_size)
+    whole = answers_of(model, logits[: len(tokens)], labels)
+    results, start = [], len(tokens)
     for _ in every:
         curves = {}
         for each in plans:
             stop = start + len(tokens) * len(each.fractions)
-            part = logits[start:stop].unflatten(0, (len(tokens), len(each.fractions)))
-            curves[each.name] = _curve(tokens, each, Answers(part, whole.double(), classes, several))
+            part = logits[start:stop].unflatten(0, (len(tokens), len(each.fractions))).double()
+            curves[each.name] = _curve(tokens, each, whole._replace(logits=part))
             start = stop
         results.append(curves)
     return results
+
+
+def whole_texts(tokens: Tokens) -> list[Hidden]:
+    """The texts with nothing hidden."""
+    nothing = torch.zeros_like(tokens.real[0])
+    return [Hidden(i, nothing) for i in range(len(tokens))]
+
+
+def answers_of(model: nn.Module, whole: Tensor, labels: Any) -> Answers:
+    """What the model says of whole texts [texts, classes]; read are the labels or, without, the predicted classes."""
+    true = true_classes(labels, *whole.shape)
+    classes = whole.argmax(-1) if true is None else torch.from_numpy(true)
+    several = getattr(getattr(model, "config", None), "problem_type", None) == "multi_label_classification"
+    return Answers(whole.double()[:, None], whole.double(), classes, several)
 
 
 def _one(model: nn.Module, tokens: Tokens, scores: Any, labels: Any, each: Plan, batch_size: int) -> Curve:
@@ -147,18 +160,9 @@ def _one(model: nn.Module, tokens: Tokens, scores: Any, labels: Any, each: Plan,
 def _questions(tokens: Tokens, scores: Tensor, each: Plan) -> Iterator[Hidden]:
     """By text and fraction."""
     for i, (row, real, content) in enumerate(zip(scores, tokens.real, tokens.hideable, strict=True)):
-        for hidden in each.schedule.hidden(row[real], content[real], each.fractions):
-            yield Hidden(i, torch.zeros_like(real).masked_scatter(real, hidden))
-
-
-def _answered(model: nn.Module, tokens: Tokens, questions: list[Hidden], whole: Tensor, batch_size: int) -> Tensor:
-    """Logits of all questions; those that hide nothing have been answered already."""
-    new = torch.tensor([bool(question.units.any()) for question in questions])
-    logits = whole[[question.example for question in questions]]
-    asked = [question for question, is_new in zip(questions, new, strict=True) if is_new]
-    if asked:
-        logits[new] = token_logits(model, tokens, asked, batch_size=batch_size)
-    return logits
+        masks = real.new_zeros(len(each.fractions), len(real))
+        masks[:, real] = each.schedule.hidden(row[real], content[real], each.fractions)
+        yield from (Hidden(i, mask) for mask in masks.unbind())
 
 
 def _curve(tokens: Tokens, each: Plan, answers: Answers) -> Curve:

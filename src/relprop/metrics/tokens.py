@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from relprop.errors import InputError
 from relprop.metrics.hiding import Hidden, logits_without
 from relprop.metrics.maps import examples, plain
-from relprop.metrics.results import Bools, Floats
+from relprop.metrics.results import Floats
+
+_BLOCK = 256  # questions that are looked at together
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,22 +67,27 @@ class Tokens:
         values = plain(scores)
         if values.shape != real.shape:
             raise InputError(f"scores are one a token, {list(real.shape)}, got {list(values.shape)}")
-        return examples(_where(real, values))
+        return examples(np.where(real, values, 0))
 
-    def length(self, question: Hidden) -> int:
+    def lengths(self, questions: Sequence[Hidden]) -> list[int]:
         """How many tokens the model reads."""
-        return int(self._kept(question.example, question.units).sum())
+        lengths: list[int] = self._kept(*_stacked(questions)).sum(1).tolist()
+        return lengths
 
-    def identity(self, question: Hidden) -> bytes:
-        """What the model reads: texts that become the same, say when all is hidden, are one question."""
-        kept, hidden = self._kept(question.example, question.units).numpy(), question.units.numpy()
-        parts = []
-        for name, values in self._arrays.items():
-            row = values[question.example]
-            if name == "input_ids" and self.replacement is not None:
-                row = _where(~hidden, row, self.replacement)
-            parts.append(row[kept].tobytes() if name in self._token_like else row.tobytes())
-        return b"|".join([str(kept.sum()).encode(), *parts])
+    def keys(self, questions: Sequence[Hidden]) -> Iterator[bytes]:
+        """What the model reads: texts that become the same, say when all is hidden, are one question.
+
+        The attention mask is told by the length.
+        """
+        for start in range(0, len(questions), _BLOCK):
+            which, hidden = _stacked(questions[start : start + _BLOCK])
+            lengths = self._kept(which, hidden).sum(1).tolist()
+            inputs = self.hide(which, hidden)
+            by_token = [inputs[name].cpu().numpy() for name in self._token_like if name != "attention_mask"]
+            by_text = [inputs[name].cpu().numpy() for name in self._by_text]
+            for i, length in enumerate(lengths):
+                parts = [*(rows[i, :length].tobytes() for rows in by_token), *(rows[i].tobytes() for rows in by_text)]
+                yield b"|".join([str(length).encode(), *parts])
 
     def hide(self, which: Tensor, hidden: Tensor) -> dict[str, Any]:
         """The model's inputs for some texts with tokens hidden, cut to the longest of them."""
@@ -94,7 +102,7 @@ class Tokens:
         return {name: self._part(name, values, which, hidden, order, there) for name, values in self.inputs.items()}
 
     def _part(self, name: str, values: Any, which: Tensor, hidden: Tensor, order: Tensor, there: Tensor) -> Any:
-        if not isinstance(values, Tensor) or not values.dim() or len(values) != len(self):
+        if name not in self._token_like and name not in self._by_text:
             return values
         rows = values[which.to(values.device)]
         if name == "input_ids" and self.replacement is not None:
@@ -111,18 +119,16 @@ class Tokens:
         return self.real[which] if self.replacement is not None else self.real[which] & ~hidden
 
     @cached_property
-    def _token_like(self) -> set[str]:
+    def _token_like(self) -> list[str]:
         """The inputs that have a value a token."""
         shape = self.content.shape
-        return {name for name, v in self.inputs.items() if isinstance(v, Tensor) and v.shape[:2] == shape}
+        return [name for name, v in self.inputs.items() if isinstance(v, Tensor) and v.shape[:2] == shape]
 
     @cached_property
-    def _arrays(self) -> dict[str, Any]:
-        """What differs from text to text, as arrays. The attention mask is told by the length."""
-        found = {
-            name: v for name, v in self.inputs.items() if isinstance(v, Tensor) and v.dim() and len(v) == len(self)
-        }
-        return {name: values.cpu().numpy() for name, values in found.items() if name != "attention_mask"}
+    def _by_text(self) -> list[str]:
+        """The other inputs that differ from text to text."""
+        tensors = {name: v for name, v in self.inputs.items() if isinstance(v, Tensor) and v.dim()}
+        return [name for name, v in tensors.items() if len(v) == len(self) and name not in self._token_like]
 
     @cached_property
     def _padding(self) -> int:
@@ -140,21 +146,20 @@ class Tokens:
         return bool(shrinks.all()) and not bool(self.real.all())
 
 
-def _where(chosen: Bools, values: Any, other: Any = 0) -> Any:
-    filled = values.copy()
-    filled[~chosen] = other
-    return filled
+def _stacked(questions: Sequence[Hidden]) -> tuple[Tensor, Tensor]:
+    """Texts by index, and what is hidden of each."""
+    return torch.tensor([one.example for one in questions]), torch.stack([one.units for one in questions])
 
 
 def token_logits(model: nn.Module, tokens: Tokens, questions: Iterable[Hidden], *, batch_size: int = 32) -> Tensor:
     """The logits [questions, classes], in order, asked from short to long."""
     every = list(questions)
-    lengths = [tokens.length(question) for question in every]
+    lengths = tokens.lengths(every)
     order = sorted(range(len(every)), key=lengths.__getitem__)
     groups = [order] if tokens.pads_right else [list(g) for _, g in groupby(order, key=lengths.__getitem__)]
-    answers = [
-        logits_without(model, tokens.hide, (every[i] for i in group), batch_size=batch_size, identity=tokens.identity)
-        for group in groups
-    ]
+    answers = []
+    for group in groups:
+        asked = [every[i] for i in group]
+        answers.append(logits_without(model, tokens.hide, asked, batch_size=batch_size, keys=tokens.keys(asked)))
     back = torch.tensor(order).argsort()
     return torch.cat(answers)[back]

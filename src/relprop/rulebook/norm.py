@@ -43,6 +43,48 @@ def layer_norm(
     return _LayerNorm.apply(x, normalized_shape, weight, bias, eps)
 
 
+class _CarryingLayerNorm(torch.autograd.Function):
+    """As above, and the share of b goes to x as well, spread as z^2 is, where z = x - mean(x)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        y, mean, rstd = torch.native_layer_norm(x, list(shape), weight, bias, eps)
+        ctx.save_for_backward(x, mean, rstd, weight, bias)
+        ctx.dims = tuple(range(-len(shape), 0))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        x, mean, rstd, weight, bias = ctx.saved_tensors
+        wide = grad.to(rstd.dtype)
+        scaled = (wide if weight is None else wide * weight) * rstd
+        scaled = scaled - scaled.mean(ctx.dims, keepdim=True)
+        if bias is not None:
+            z = x.to(rstd.dtype) - mean
+            size = z.square().sum(ctx.dims, keepdim=True)
+            share = (wide * bias).sum(ctx.dims, keepdim=True)
+            scaled = scaled + z * torch.where(size > 0, share / size, 0)
+        return scaled.to(grad.dtype), None, None, None, None
+
+
+def carrying_layer_norm(
+    func: Func,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    """LayerNorm with 1/sqrt(eps + Var) constant, whose bias takes nothing: all that arrives is x's."""
+    return _CarryingLayerNorm.apply(x, normalized_shape, weight, bias, eps)
+
+
+CARRYING = (carrying_layer_norm,)  # rules that leave nothing to the bias
+
+
 def rms_norm(
     func: Func, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:

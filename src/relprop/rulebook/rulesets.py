@@ -125,6 +125,7 @@ lrp_conservative = RuleSet(
     "lrp_conservative",
     {**_homogeneous, **_all(elementwise.GATES, elementwise.gate), **_ah, **_ln, "pow": elementwise.power},
 )
+lrp_carried = RuleSet("lrp_carried", {**lrp_conservative, "layer_norm": norm.carrying_layer_norm})
 attn_lrp = RuleSet(
     "attn_lrp",
     {**_homogeneous, **_ln, "pow": elementwise.power, "scaled_dot_product_attention": attention.shared_weights},
@@ -188,7 +189,7 @@ zplus_released = zplus_stabilised | RuleSet(
 
 RULESETS = {
     rules.name: rules
-    for rules in (gradient, lrp_ah, lrp_ln, lrp_ah_ln, lrp_conservative, attn_lrp, zplus_rules)
+    for rules in (gradient, lrp_ah, lrp_ln, lrp_ah_ln, lrp_conservative, lrp_carried, attn_lrp, zplus_rules)
 }  # fmt: skip
 
 

@@ -1,0 +1,173 @@
+"""Labelled texts for benchmarks: from files, or from the hub through the `datasets` package."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from relprop.errors import InputError, RelpropError, unknown_name
+
+Column = str | int
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text or a pair of texts, its class, and the words that people marked, as spans [start, stop)."""
+
+    text: str | tuple[str, str]
+    label: int
+    evidence: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where a dataset lies and which of its columns are read."""
+
+    name: str
+    title: str
+    classes: tuple[str, ...]
+    text: Column | tuple[Column, Column]  # one column, or the two of a pair
+    label: Column
+    files: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    hub: Mapping[str, Any] | None = None
+    evidence: str | None = None
+    quoted: bool = True  # tab-separated files: are cells quoted as in CSV?
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.files or (self.hub or {}).get("splits", {}) or ("train", "test"))
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.text if isinstance(self.text, tuple) else (self.text,)
+
+    def class_of(self, raw: Any) -> int | None:
+        """The index of a row's class, by its name or number; None for values that no class has."""
+        if self.values:
+            return next((i for i, name in enumerate(self.classes) if str(raw) in self.values.get(name, ())), None)
+        text = str(raw)
+        if text in self.classes:
+            return self.classes.index(text)
+        if text.isdigit() and int(text) < len(self.classes):
+            return int(text)
+        raise InputError(
+            f'a label of "{self.name}" is {raw!r}; its classes are {", ".join(self.classes)} '
+            f"(or 0 to {len(self.classes) - 1})"
+        )
+
+    def examples(self, split: str, folder: Path | None) -> list[Example]:
+        """All examples of a split that have a class, in order: from files under `folder`, else from the hub."""
+        if folder is not None and self.files:
+            found = self._found(read_files(self, split, folder))
+        else:  # the hub has labels of its own
+            theirs = replace(self, values=dict((self.hub or {}).get("values", {})))
+            found = theirs._found(read_hub(self, split))
+        if not found:
+            raise InputError(f'the {split} split of "{self.name}" is empty')
+        return found
+
+    def _found(self, rows: Iterable[Mapping[Column, Any]]) -> list[Example]:
+        return [example for row in rows if (example := self._example(row)) is not None]
+
+    def _example(self, row: Mapping[Column, Any]) -> Example | None:
+        label = self.class_of(row[self.label])
+        texts = [str(row[column]).strip() for column in self.columns]
+        if label is None or not all(texts):
+            return None
+        spans = [span for group in row[self.evidence] for span in group] if self.evidence else []
+        evidence = tuple((span["start_token"], span["end_token"]) for span in spans)
+        return Example(texts[0] if len(texts) == 1 else (texts[0], texts[1]), label, evidence)
+
+
+def read_files(data: Data, split: str, folder: Path) -> Iterator[Mapping[Column, Any]]:
+    """Rows of the split's file."""
+    if split not in data.files:
+        raise unknown_name("split", split, data.files)
+    path = folder / data.files[split]
+    if not path.is_file():
+        raise InputError(
+            f'"{data.name}" has no file "{path}"; --data names the folder that holds "{data.files[split]}"'
+        )
+    start, stop = data.rows.get(split, (0, None))
+    wanted = [*data.columns, data.label, *([data.evidence] if data.evidence else [])]
+    try:
+        with _opened(path) as lines:
+            for number, row in enumerate(_rows(path, lines, data)):
+                if stop is not None and number >= stop:
+                    return
+                if number >= start:
+                    _check_columns(row, wanted, f'"{path.name}"')
+                    yield row
+    except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError, EOFError) as error:
+        raise InputError(f'"{path}" cannot be read: {error}') from error
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", newline="")
+    return path.open(encoding="utf-8", newline="")
+
+
+def _rows(path: Path, lines: Iterable[str], data: Data) -> Iterator[Mapping[Column, Any]]:
+    """By column name; where columns are named by number, by number, and the file has no header."""
+    kind = path.name.removesuffix(".gz").rsplit(".", 1)[-1]
+    if kind == "jsonl":
+        yield from (json.loads(line) for line in lines if line.strip())
+        return
+    if kind not in ("tsv", "csv"):
+        raise InputError(f'"{path.name}" is none of .tsv, .csv, .jsonl (or these with .gz)')
+    separator = "\t" if kind == "tsv" else ","
+    plain = kind == "tsv" and not data.quoted
+    reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
+    header = None if isinstance(data.label, int) else next(reader, [])
+    for row in reader:
+        yield dict(zip(header, row, strict=False)) if header is not None else dict(enumerate(row))
+
+
+def _check_columns(row: Mapping[Column, Any], wanted: Iterable[Column], where: str) -> None:
+    for column in wanted:
+        if column not in row:
+            have = ", ".join(str(name) for name in row)
+            raise InputError(f'{where} has no column "{column}"; it has {have}')
+
+
+def read_hub(data: Data, split: str) -> Iterator[Mapping[Column, Any]]:
+    """Rows from the hub, under the columns' names of `data`."""
+    if data.hub is None:
+        raise InputError(f'"{data.name}" is no dataset of the hub: name the folder of its files with --data')
+    try:
+        import datasets
+    except ImportError:
+        raise RelpropError(
+            f'"{data.name}" comes from the hub, which needs the datasets package: pip install "relprop[bench]" '
+            "(or name a folder of files with --data)"
+        ) from None
+    given = dict(data.hub)
+    name = given.get("splits", {}).get(split, split)
+    text = given.get("text", list(data.columns))
+    own = dict(zip(data.columns, [text] if isinstance(text, str) else text, strict=True))
+    own[data.label] = given.get("label", data.label)
+    try:
+        found = datasets.load_dataset(given["id"], given.get("config"), split=name)
+    except Exception as error:  # of many kinds: network, name, split
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f'"{given["id"]}" cannot be had from the hub: {reason}') from error
+    for row in found:
+        _check_columns(row, own.values(), f'"{given["id"]}"')
+        yield {column: row[theirs] for column, theirs in own.items()}
+
+
+def digest(examples: Iterable[Example]) -> str:
+    """A short name of the content."""
+    sha = hashlib.sha256()
+    for example in examples:
+        sha.update(json.dumps([example.text, example.label, example.evidence]).encode())
+    return sha.hexdigest()[:16]

@@ -1,0 +1,88 @@
+"""Two digits of MNIST on a canvas, among fragments of others, after the cluttered MNIST of Mnih et al. 2014.
+
+The embedded model "digits" learned to read such. Where each digit was drawn is known, so a map for one class has a
+ground truth.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relprop.errors import InputError
+
+Bytes = NDArray[np.uint8]
+SIDE, TILE = 56, 28
+EDGE = 4  # a tile's border is empty: so much of it may hang over the canvas
+APART = 22  # the least distance of two digits, along an axis
+FRAGMENTS, FRAGMENT = 6, 8
+
+
+class Mnist(NamedTuple):
+    """Digits [n, 28, 28] and their classes [n]."""
+
+    images: Bytes
+    classes: Bytes
+
+    @classmethod
+    def read(cls, images: Path, classes: Path) -> Mnist:
+        return cls(_read_idx(images), _read_idx(classes))
+
+
+class Canvas(NamedTuple):
+    """Bytes [56, 56], the two classes, and where the ink of each is."""
+
+    image: Bytes
+    classes: tuple[int, int]
+    ink: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+
+
+def canvas(mnist: Mnist, number: int) -> Canvas:
+    """The same for the same number."""
+    rng = np.random.default_rng(number)
+    side = SIDE + 2 * EDGE
+    whole = np.zeros((side, side), np.uint8)
+    for _ in range(FRAGMENTS):
+        y, x = rng.integers(EDGE, TILE - EDGE - FRAGMENT + 1, size=2)
+        piece = mnist.images[rng.integers(len(mnist.images))][y : y + FRAGMENT, x : x + FRAGMENT]
+        _paste(whole, piece, rng.integers(EDGE, side - EDGE - FRAGMENT + 1, size=2))
+    first = int(rng.integers(10))
+    classes = first, (first + int(rng.integers(1, 10))) % 10
+    inside = slice(EDGE, side - EDGE)
+    ink = []
+    for label, corner in zip(classes, _corners(rng), strict=True):
+        tile = mnist.images[rng.choice(np.flatnonzero(mnist.classes == label))]
+        drawn = np.zeros_like(whole)
+        for layer in (whole, drawn):
+            _paste(layer, tile, corner)
+        ink.append(drawn[inside, inside] > 0)
+    return Canvas(whole[inside, inside], classes, (ink[0], ink[1]))
+
+
+def _corners(rng: np.random.Generator) -> NDArray[np.int64]:
+    """[2 digits, 2] of tiles whose ink does not overlap."""
+    while True:
+        corners: NDArray[np.int64] = rng.integers(SIDE + 2 * EDGE - TILE + 1, size=(2, 2))
+        if np.abs(corners[0] - corners[1]).max() >= APART:
+            return corners
+
+
+def _paste(layer: Bytes, tile: Bytes, corner: NDArray[np.int64]) -> None:
+    """Where it is brighter."""
+    y, x = corner
+    part = layer[y : y + len(tile), x : x + len(tile)]
+    np.maximum(part, tile, out=part)
+
+
+def _read_idx(path: Path) -> Bytes:
+    """MNIST's format: two zero bytes, type, number of dimensions, the dimensions, the bytes."""
+    try:
+        data = gzip.decompress(path.read_bytes())
+        shape = np.frombuffer(data, ">i4", count=data[3], offset=4)
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
+    except (OSError, EOFError, IndexError, ValueError) as error:
+        raise InputError(f'"{path}" is no file of MNIST: {error}') from error

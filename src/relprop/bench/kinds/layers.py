@@ -1,0 +1,73 @@
+"""How much of the output is left on its way back through the blocks: the collapse of relevance, [Ali22] figure 2.
+
+Relevance is kept in units of the logit, not as a share of it: of texts whose logit is near 0 the shares are huge, and
+their mean says nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relprop.bench.kinds.faithfulness import encoded, examples, texts_of
+from relprop.bench.kinds.kind import Job
+from relprop.bench.measured import Measured
+from relprop.engine.capture import Watch
+from relprop.engine.run import propagate
+from relprop.errors import InputError, ModelError
+from relprop.rulebook import rulesets
+from relprop.rulebook.rulesets import RuleSet
+
+__all__ = ["check", "examples", "measure"]
+
+CURVE = "relevance_by_block"
+_LRP = (
+    rulesets.lrp_ah,
+    rulesets.lrp_ln,
+    rulesets.lrp_ah_ln,
+    rulesets.lrp_conservative,
+    rulesets.lrp_carried,
+    rulesets.attn_lrp,
+)
+_RULES = {"gradient_x_input": rulesets.gradient, **{rules.name: rules for rules in _LRP}}
+
+
+def check(job: Job) -> None:
+    """One example through everything."""
+    for method in job.methods:
+        if method.method not in _RULES or method.options:
+            raise InputError(
+                f"relevance is followed from block to block for {', '.join(_RULES)}, without options; "
+                f'got "{method.label}"'
+            )
+    measure(job)
+
+
+def measure(job: Job) -> Measured:
+    texts = texts_of(job)
+    rows = encoded(texts, job)
+    batches = texts.batches(rows, job.task.batch_size)
+    whole = Measured([job.places[i] for batch in batches for i in batch])
+    for batch in batches:
+        labels = [job.examples[i].label for i in batch] if job.task.explain == "label" else None
+        inputs = texts.inputs([rows[i] for i in batch])
+        for method in job.methods:
+            start = time.perf_counter()
+            kept = by_block(texts.model, inputs, labels, _RULES[method.method])
+            whole.took(method.label, time.perf_counter() - start)
+            whole.add_curve(method.label, CURVE, range(kept.shape[1]), kept.tolist())
+    return whole
+
+
+def by_block(model: Any, inputs: dict[str, Tensor], target: Any, rules: RuleSet) -> Tensor:
+    """[examples, blocks + 2]: sum R at the input of every block and at the last one's output; and y, what it was."""
+    flow = propagate(model, inputs, target, rules, at="block", watch=Watch())
+    seen = flow.seen
+    assert seen is not None
+    if seen.last is None or not seen.blocks:
+        raise ModelError("the model has no blocks to follow relevance through")
+    totals = [block.effect().flatten(1).sum(1) for block in (*seen.blocks, seen.last)]
+    return torch.stack([*totals, flow.chosen.value.double()], 1)

@@ -1,0 +1,135 @@
+"""Things to look at: heat maps by method, their difference to a baseline, heads, pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from relprop.bench.report.blocks import Block, Heatmaps, Picture, Pictures
+from relprop.bench.report.comparing import compared
+from relprop.bench.report.results import Results
+from relprop.bench.suites import Table
+from relprop.explanation import Explanation
+from relprop.metrics import METRICS
+from relprop.render.heads import heads_figure, offsets_figure
+from relprop.types import Heatmap
+
+_BASELINES = ("transformer_attribution", "gradient_x_input", "attention_last")  # the first that is there
+
+
+def texts(results: Results) -> Iterator[Block]:
+    """Example by example, the methods under each other, and how the best differs from a baseline."""
+    for task, own in _by_example(results, "text"):
+        pair = _pair(results, task)
+        for example, found in own.items():
+            maps = {label: _heatmap(results, label, one) for label, one in found.items()}
+            rows = [*maps.values(), *_difference(maps, *pair)]
+            yield Heatmaps(f"heatmaps {task} {example}", f"{task}, example {example}", tuple(rows))
+
+
+def _by_example(results: Results, kind: str) -> Iterator[tuple[str, dict[int, dict[str, dict[str, Any]]]]]:
+    """Of every task, [example][method], in the order of the suite."""
+    order = [one.label for one in results.suite.methods]
+    for task, measured in results.tasks.items():
+        own = [one for one in measured.exhibits if one["kind"] == kind]
+        examples: dict[int, dict[str, dict[str, Any]]] = {}
+        for one in sorted(own, key=lambda one: (one["example"], _place(order, one["method"]))):
+            examples.setdefault(one["example"], {})[one["method"]] = one
+        yield task, examples
+
+
+def _place(order: Sequence[str], label: str) -> int:
+    """What is no method, as the picture itself, comes first."""
+    return order.index(label) if label in order else -1
+
+
+def _heatmap(results: Results, label: str, exhibit: Mapping[str, Any]) -> Heatmap:
+    return replace(Explanation.from_json(exhibit["explanation"]).heatmap(), method=results.printed(label))
+
+
+def _pair(results: Results, task: str) -> tuple[str, str]:
+    """Who is compared with whom: Mask-LRP, else the task's best method; and the first baseline that was run."""
+    plain = [one for one in results.suite.methods if one.x is None and one.method != "random"]
+    baseline = next((one.label for name in _BASELINES for one in plain if one.method == name), "")
+    masked = [one.label for one in plain if one.method == "mask_lrp"]
+    chosen = "mask_lrp" if "mask_lrp" in masked else masked[-1] if masked else _best(results, task)
+    return chosen, baseline
+
+
+def _best(results: Results, task: str) -> str:
+    """By the first metric."""
+    own = next(one for one in results.suite.tasks if one.name == task)
+    metric = next((name for name in (*own.metrics, *results.suite.metrics) if name in METRICS), "")
+    column = compared(results, Table("", metric), task)
+    values = {label: column.ours[label].value for label in column.methods}
+    best = max if column.better == "higher" else min
+    return best(values, key=lambda label: values[label], default="")
+
+
+def _difference(maps: Mapping[str, Heatmap], one: str, baseline: str) -> Iterator[Heatmap]:
+    """Both scaled to their strongest unit, then subtracted: red is where the first sees more."""
+    if one in maps and baseline in maps and one != baseline and maps[one].units == maps[baseline].units:
+        first, second = maps[one], maps[baseline]
+        scores = tuple(a - b for a, b in zip(_scaled(first.scores), _scaled(second.scores), strict=True))
+        name = f"difference: {first.method} - {second.method}"
+        yield replace(first, scores=scores, method=name, note="each scaled to its strongest unit", shares=False)
+
+
+def _scaled(scores: Sequence[float]) -> list[float]:
+    strongest = max(map(abs, scores), default=0.0) or 1.0
+    return [score / strongest for score in scores]
+
+
+def heads(results: Results) -> Iterator[Block]:
+    """How far apart related words stand, and which heads of a model are of which kind."""
+    for task, measured in results.tasks.items():
+        for exhibit in measured.exhibits:
+            if exhibit["kind"] == "heads":
+                title = f"{exhibit['model']} on {exhibit['corpus']}"
+                offsets = {
+                    relation: {int(offset): share for offset, share in own.items()}
+                    for relation, own in exhibit["offsets"].items()
+                }
+                figures = {
+                    "offsets of relations": offsets_figure(offsets, exhibit["corpus"]) if offsets else None,
+                    "kinds of heads": heads_figure(exhibit["kinds"], title) if exhibit["kinds"] else None,
+                }
+                pictures = [
+                    Picture(f"{what} {task}", f"{what}: {title}", "svg", _svg(figure))
+                    for what, figure in figures.items()
+                    if figure is not None
+                ]
+                yield Pictures(f"{task}: {title}", tuple(pictures))
+
+
+def _svg(figure: Figure) -> bytes:
+    """The same bytes every time."""
+    file = io.BytesIO()
+    with rc_context({"svg.hashsalt": "relprop"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
+
+
+def pictures(results: Results) -> Iterator[Block]:
+    """Example by example, the methods side by side."""
+    for task, own in _by_example(results, "image"):
+        for example, found in own.items():
+            shown = [
+                Picture(
+                    f"{task} {example} {label}",
+                    f"{results.printed(label)} on example {example} of {task}",
+                    "png",
+                    base64.b64decode(one["png"]),
+                    results.printed(label),
+                )
+                for label, one in found.items()
+            ]
+            targets = dict.fromkeys(one["target"] for one in found.values() if one.get("target"))
+            said = f" ({'; '.join(targets)})" if targets else ""
+            yield Pictures(f"{task}, example {example}{said}", tuple(shown))

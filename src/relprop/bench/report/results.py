@@ -1,0 +1,113 @@
+"""What a run left in its folder, read back: the suite, and for every task all that was measured."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from relprop.bench.kinds.faithfulness import CEILING
+from relprop.bench.measured import Measured, joined
+from relprop.bench.store import Row, Store
+from relprop.bench.suites import Method, Suite, Table, Task
+from relprop.bench.tables import built
+from relprop.errors import InputError
+
+__all__ = ["CEILING", "Results", "read_results"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """A run: its tasks' numbers, what failed, and how it came about."""
+
+    suite: Suite
+    tasks: Mapping[str, Measured]  # those of which something is done, in the suite's order
+    failures: tuple[Row, ...] = ()
+    left: int = 0  # cells still to be done
+    seconds: float = 0.0  # of all cells
+    command: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> list[str]:
+        """All that the suite asks for, in its order."""
+        each = [*self.suite.metrics, *(metric for task in self.suite.tasks for metric in task.metrics)]
+        return list(dict.fromkeys(each))
+
+    def method(self, label: str) -> Method | None:
+        return next((one for one in self.suite.methods if one.label == label), None)
+
+    def printed(self, label: str) -> str:
+        method = self.method(label)
+        return label if method is None else method.printed or label
+
+    def random(self) -> str:
+        """The label of the floor; nothing if it was not run."""
+        return next((one.label for one in self.suite.methods if one.method == "random"), "")
+
+
+def read_results(folder: Path) -> Results:
+    """All cells that are done, joined by task; those that failed, to be told."""
+    with Store(folder, create=False) as store:
+        rows = store.rows()
+        said = {name: store.about(name) for name in ("suite", "command", "environment", "models")}
+    if said["suite"] is None:
+        raise InputError(f'"{folder}" does not say which suite it is of: it was not made by `relprop bench run`')
+    suite = _suite(json.loads(said["suite"]))
+    tasks = {}
+    for task in suite.tasks:
+        done = [row for row in rows if row.done and row.spec["task"]["name"] == task.name]
+        if done:
+            tasks[task.name] = _whole(task.name, [Measured.from_dict(row.result) for row in done])
+    failed = tuple(row for row in rows if not row.done and row.error)
+    return Results(
+        suite,
+        tasks,
+        failed,
+        sum(not row.done for row in rows) - len(failed),
+        sum(row.seconds or 0.0 for row in rows),
+        said["command"] or "",
+        json.loads(said["environment"] or "{}"),
+        json.loads(said["models"] or "{}"),
+    )
+
+
+def _suite(data: dict[str, Any]) -> Suite:
+    """Without its catalog: models and data were read long ago."""
+    kinds: dict[str, type[Any]] = {"methods": Method, "tasks": Task, "tables": Table}
+    parts = {
+        name: tuple(built(kind, one, f"the stored suite's {name}") for one in data.get(name, ()))
+        for name, kind in kinds.items()
+    }
+    rest = {name: value for name, value in data.items() if name not in (*kinds, "catalog")}
+    return built(Suite, rest, "the stored suite", **parts)
+
+
+def _whole(task: str, parts: Sequence[Measured]) -> Measured:
+    """All cells as one; a method that a cell has no number of gets NaN for its examples."""
+    whole = joined([_padded(part, parts) for part in parts])
+    place, count = max(Counter(whole.examples).items(), key=lambda one: one[1], default=(0, 0))
+    if count > 1:
+        raise InputError(
+            f'task "{task}" has example {place} twice: the folder holds two different runs; '
+            "run the suite again in another folder"
+        )
+    return whole
+
+
+def _padded(part: Measured, every: Sequence[Measured]) -> Measured:
+    count = len(part.examples)
+    for other in every:
+        for method, own in other.scores.items():
+            for metric in own:
+                if metric not in part.scores.get(method, {}):
+                    part.add(method, metric, [float("nan")] * count)
+        for method, curves in other.curves.items():
+            for metric, curve in curves.items():
+                if metric not in part.curves.get(method, {}):
+                    part.add_curve(method, metric, curve.at, [[float("nan")] * len(curve.at)] * count)
+    return part

@@ -1,0 +1,174 @@
+"""`relprop bench` as a user meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from relprop.bench.export import fingerprint, records
+from relprop.bench.kinds import Job, faithfulness
+from relprop.bench.measured import Measured
+from relprop.bench.running import go_on, state
+from relprop.cli import app
+from relprop.cli_bench import with_optional_values
+
+RELPROP = [sys.executable, "-c", "from relprop.cli import main; main()"]
+SUITE = """
+title = "Reviews"
+metrics = ["auac", "au_mse", "conservation_correlation"]
+sample = 6
+methods = ["random", "lrp_ah_ln"]
+
+[[tasks]]
+name = "reviews"
+model = "sentiment"
+data = "reviews"
+explain = "label"
+chunk = 2
+show = 1
+
+[data.reviews]
+title = "Reviews"
+classes = ["negative", "positive"]
+text = "text"
+label = "label"
+files = { test = "reviews.jsonl" }
+"""
+TEXTS = ["a gorgeous film", "dull and witless", "warm, funny, wise", "a mess", "not bad at all", "a waste of time"]
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    rows = [json.dumps({"text": text, "label": 1 - number % 2}) for number, text in enumerate(TEXTS)]
+    (tmp_path / "reviews.jsonl").write_text("\n".join(rows))
+    (tmp_path / "mine.toml").write_text(SUITE)
+    return tmp_path / "mine.toml"
+
+
+def bench(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["bench", *map(str, arguments)])
+    return result.exit_code, result.output + (str(result.exception) if result.exception else "")
+
+
+def ran(suite: Path, out: Path, *more: object) -> Path:
+    code, output = bench("run", suite, "--out", out, "--data", suite.parent, "--workers", 1, *more)
+    assert code == 0, output
+    return out
+
+
+def test_a_suite_is_run_listed_and_reported(suite, tmp_path):
+    out = ran(suite, tmp_path / "out")
+    assert state(out).summary.complete
+    code, listed = bench("list", tmp_path)
+    assert code == 0
+    assert "mine" in listed
+    code, output = bench("report", out, "--export", tmp_path / "all.csv")
+    assert code == 0, output
+    assert "AUAC" in (out / "report.md").read_text().upper()
+    assert (out / "report.html").is_file()
+    lines = (tmp_path / "all.csv").read_text().splitlines()
+    assert lines[0] == "task,model,weights,method,metric,example,at,value"
+    assert len(lines) == 1 + len(list(records(out)))
+
+
+def test_parquet_holds_what_csv_holds(suite, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    out = ran(suite, tmp_path / "out")
+    assert bench("report", out, "--export", tmp_path / "all.parquet")[0] == 0
+    table = parquet.read_table(tmp_path / "all.parquet").to_pydict()
+    assert list(zip(*table.values(), strict=True)) == list(records(out))
+
+
+def test_all_executors_give_the_same_bits(suite, tmp_path):
+    alone = ran(suite, tmp_path / "alone")
+    code, output = bench("run", suite, "--out", tmp_path / "two", "--data", suite.parent, "--workers", 2)
+    assert code == 0, output
+    assert fingerprint(alone) == fingerprint(tmp_path / "two")
+
+
+def test_the_same_again_goes_on_and_another_suite_is_refused(suite, tmp_path):
+    out = ran(suite, tmp_path / "out")
+    before = fingerprint(out)
+    ran(suite, out)
+    assert fingerprint(out) == before
+    code, output = bench("run", suite, "--out", out, "--data", suite.parent, "--sample", 2)
+    assert code == 1
+    assert "holds results of another suite or sample" in output
+
+
+def test_a_dry_run_writes_nothing(suite, tmp_path):
+    code, output = bench("run", suite, "--out", tmp_path / "out", "--data", suite.parent, "--dry-run")
+    assert code == 0
+    assert "1 tasks are in order: 3 cells" in output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cell_that_fails_is_set_aside_told_and_tried_again(suite, tmp_path, monkeypatch):
+    measure = faithfulness.measure
+
+    def unlucky(job: Job) -> Measured:
+        if job.places[0] == 2 and len(job.places) > 1:  # a whole cell, not the dry run's one example
+            raise ValueError("no luck")
+        return measure(job)
+
+    monkeypatch.setattr(faithfulness, "measure", unlucky)
+    out = tmp_path / "out"
+    code, output = bench("run", suite, "--out", out, "--data", suite.parent, "--workers", 1)
+    assert code == 1
+    assert 'set aside: task "reviews", examples 2 to 3: ValueError: no luck' in output
+    assert "2 cells done, 1 set aside" in output
+    assert bench("report", out)[0] == 0  # of what there is
+    assert "no luck" in (out / "report.md").read_text()
+    monkeypatch.setattr(faithfulness, "measure", measure)
+    assert bench("resume", out, "--workers", 1)[0] == 1  # set aside is set aside
+    assert bench("resume", out, "--workers", 1, "--again")[0] == 0
+    assert fingerprint(out) == fingerprint(ran(suite, tmp_path / "calm"))
+
+
+def test_ctrl_c_stops_cleanly_and_the_rest_goes_on(suite, tmp_path):
+    long = tmp_path / "long.toml"
+    long.write_text(
+        SUITE.replace('"lrp_ah_ln"]', '"lrp_ah_ln", "shapley", "integrated_gradients"]').replace(
+            "chunk = 2", "chunk = 1"
+        )
+    )
+    out = tmp_path / "out"
+    command = [*RELPROP, "bench", "run", str(long), "--out", str(out), "--data", str(tmp_path), "--workers", "2"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not _some_done(out):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode in (0, 130), said  # 0: it was done before the signal came
+    if process.returncode == 130:
+        assert "what is done is kept: relprop bench resume" in said
+        assert "Traceback" not in said
+    assert go_on(out).complete
+
+
+def _some_done(out: Path) -> bool:
+    try:
+        return state(out).summary.done > 0
+    except Exception:
+        return False
+
+
+def test_wrong_calls_say_what_to_do(suite, tmp_path):
+    assert '--data "nowhere" is no folder' in bench("run", suite, "--out", tmp_path / "o", "--data", "nowhere")[1]
+    assert "holds no benchmark results" in bench("resume", tmp_path)[1]
+    assert "there are no results" in bench("list", tmp_path)[1]
+    assert 'did you mean "song24"' in bench("run", "song-24", "--out", tmp_path / "o")[1]
+
+
+def test_ray_alone_means_a_local_cluster():
+    assert with_optional_values(["bench", "run", "x", "--ray"]) == ["bench", "run", "x", "--ray=local"]
+    assert with_optional_values(["--ray", "--out", "d"]) == ["--ray=local", "--out", "d"]
+    assert with_optional_values(["--ray", "auto"]) == ["--ray", "auto"]

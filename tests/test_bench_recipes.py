@@ -1,0 +1,109 @@
+"""Models trained for benchmarks: once, resumable to the same weights, with their accuracy on record."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForSequenceClassification
+
+from relprop.bench import recipes
+from relprop.bench.datasets import Data
+from relprop.bench.recipes import ABOUT, Recipe, start_folder, trained
+from relprop.errors import InputError
+from tokenizers_for_tests import WORDS, wordpiece
+
+RECIPE = Recipe("reviews", "", "reviews", epochs=6, rate=3e-3, batch_size=8, max_length=16)
+DATA = Data("reviews", "", ("bad", "good"), "text", "label", {"train": "r.jsonl", "test": "r.jsonl"})
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A tiny untrained model, data that it can learn, and a cache of one's own."""
+    monkeypatch.setenv("RELPROP_CACHE", str(tmp_path / "cache"))
+    tokenizer = wordpiece()
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **sizes))
+    model.save_pretrained(tmp_path / "start")
+    tokenizer.save_pretrained(tmp_path / "start")
+    rows = [
+        {"text": f"{a} {b} {word}", "label": int(word == "good")}
+        for a in WORDS[:6]
+        for b in WORDS[:5]
+        for word in ("good", "bad")
+    ]
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return str(tmp_path / "start")
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_a_recipe_learns_and_its_accuracy_is_recorded(start, tmp_path):
+    folder, about = trained(RECIPE, DATA, tmp_path, start)
+    assert about["accuracy"]["test"] > 0.9
+    assert (about["train_examples"], about["examples"]) == (60, {"test": 60})
+    assert json.loads((folder / ABOUT).read_text()) == about
+    config = json.loads((folder / "config.json").read_text())
+    assert config["id2label"] == {"0": "bad", "1": "good"}
+
+
+def test_a_trained_model_is_not_trained_again(start, tmp_path):
+    steps: list[int] = []
+    first = trained(RECIPE, DATA, tmp_path, start, said=lambda _, step, *__: steps.append(step))
+    count = len(steps)
+    assert count == 6 * 8
+    assert trained(RECIPE, DATA, tmp_path, start, said=lambda _, step, *__: steps.append(step)) == first
+    assert len(steps) == count
+
+
+def test_another_recipe_or_other_data_is_another_model(start, tmp_path):
+    short = replace(RECIPE, epochs=1)
+    one, _ = trained(short, DATA, tmp_path, start)
+    two, _ = trained(replace(short, seed=1), DATA, tmp_path, start)
+    with (tmp_path / "r.jsonl").open("a") as file:
+        file.write('\n{"text": "very good", "label": 1}')
+    three, _ = trained(short, DATA, tmp_path, start)
+    assert len({one, two, three}) == 3
+
+
+def test_a_stopped_training_goes_on_to_the_same_weights(start, tmp_path, monkeypatch):
+    calm, _ = trained(RECIPE, DATA, tmp_path, start)
+    monkeypatch.setenv("RELPROP_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(recipes, "_EVERY", 0.0)
+    seen: list[int] = []
+
+    def stop_at(last: int) -> Any:
+        def said(_: str, step: int, *__: Any) -> None:
+            seen.append(step)
+            if step == last:
+                raise KeyboardInterrupt
+
+        return said
+
+    for last in (7, 20):
+        with pytest.raises(KeyboardInterrupt):
+            trained(RECIPE, DATA, tmp_path, start, said=stop_at(last))
+    folder, _ = trained(RECIPE, DATA, tmp_path, start, said=stop_at(0))
+    assert seen == [*range(1, 8), *range(7, 21), *range(20, 49)]  # the step that was interrupted is done again
+    assert folder != calm
+    for name, values in weights(calm).items():
+        assert torch.equal(values, weights(folder)[name]), name
+    assert not list(folder.glob("checkpoint*"))
+
+
+def test_a_start_that_cannot_be_loaded_is_said_plainly(start, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="training cannot start from"):
+        trained(RECIPE, DATA, tmp_path, str(tmp_path / "empty"))
+
+
+def test_minilm_is_the_installed_package_or_the_hubs(monkeypatch):
+    monkeypatch.setattr(recipes.importlib.util, "find_spec", lambda _: None)
+    assert start_folder("minilm") == "sentence-transformers/all-MiniLM-L6-v2"
+    assert start_folder("some/model") == "some/model"
