@@ -60,11 +60,12 @@ def run(
     if data is not None and not data.is_dir():
         raise InputError(f'--data "{data}" is no folder')
     from relprop.bench.planning import check, check_room, planned
-    from relprop.bench.running import begin
+    from relprop.bench.running import begin, check_folder
     from relprop.bench.suites import read_suite
 
     read = read_suite(suite, sample, seed)
     check_room(out)
+    check_folder(out, read)
     with _training() as said:
         plan = planned(read, data, said=said)
     check(plan, out, watch=lambda name: _say(f"checking {name}"))

@@ -14,7 +14,7 @@ from typing import Any
 from relprop.bench.executors import Executor, Outcome, in_process
 from relprop.bench.planning import Plan, check_room
 from relprop.bench.runner import TRIES, Summary, key_of, run, summary
-from relprop.bench.store import Store
+from relprop.bench.store import FILE, Store
 from relprop.bench.suites import Suite
 from relprop.bench.working import Places, Work
 from relprop.errors import InputError
@@ -31,18 +31,25 @@ class State:
     command: str
 
 
-def begin(plan: Plan, out: Path, command: str) -> None:
-    """Write down what is to be done. A folder holds one suite; the same one again goes on where it was."""
-    described = json.dumps(suite_table(plan.suite), sort_keys=True)
+def check_folder(out: Path, suite: Suite) -> None:
+    """A folder holds one suite: another one is refused before any work."""
+    if not (out / FILE).is_file():
+        return
     with Store(out) as store:
         before = store.about("suite")
-        if before is not None and before != described:
-            name = json.loads(before)["name"]
-            raise InputError(
-                f'"{out}" holds results of another suite or sample ("{name}"); name another folder with --out'
-            )
+    if before is not None and before != _described(suite):
+        raise InputError(
+            f'"{out}" holds results of another suite or sample ("{json.loads(before)["name"]}"); '
+            "name another folder with --out"
+        )
+
+
+def begin(plan: Plan, out: Path, command: str) -> None:
+    """Write down what is to be done; the same suite again goes on where it was."""
+    check_folder(out, plan.suite)
+    with Store(out) as store:
         notes = {
-            "suite": described,
+            "suite": _described(plan.suite),
             "command": command,
             "environment": json.dumps(environment()),
             "models": json.dumps(plan.models),
@@ -74,6 +81,10 @@ def state(out: Path) -> State:
     with Store(out, create=False) as store:
         suite = json.loads(store.about("suite") or "{}")
         return State(suite, summary(store.rows()), store.about("command") or "")
+
+
+def _described(suite: Suite) -> str:
+    return json.dumps(suite_table(suite), sort_keys=True)
 
 
 def suite_table(suite: Suite) -> dict[str, Any]:
