@@ -37,9 +37,10 @@ def score_tables(results: Results, shown: Sequence[Table]) -> Iterator[Block]:
     """How to read them, then one after the other."""
     if not shown:
         return
+    beside = "; those of the paper are beside them" if any(table.published for table in shown) else ""
     yield Text(
         f"Numbers are ours ± half of the {100 * SHARE:.0f} % bootstrap interval over the examples, whose count stands "
-        "in brackets; those of the paper are beside them. The best of each column is bold."
+        f"in brackets{beside}. The best of each column is bold."
     )
     for table in shown:
         yield from score_table(results, table)
@@ -185,7 +186,7 @@ def _reference(results: Results) -> str:
 
 
 def task_table(results: Results) -> Grid:
-    """What was run: which model on what, and how good it is."""
+    """What was run: which model on what, and how good it is. A column that no task has a word for is left out."""
     names = ("model", "accuracy", "data", "split", "examples", "explained", "hidden tokens become")
     lines = []
     for task in results.suite.tasks:
@@ -194,14 +195,16 @@ def task_table(results: Results) -> Grid:
         about = (
             task.model,
             "" if accuracy is None else f"{100 * accuracy:.1f} %",
-            task.data,
+            task.data or plain(task.options),
             task.split,
             str(len(measured.examples) if measured else 0),
             {"label": "true class", "predicted": "predicted class"}[task.explain] if task.kind != "heads" else "",
             task.replacement or "nothing" if task.kind == "faithfulness" else "",
         )
-        lines.append(Line(task.name, tuple(Cell(text) for text in about)))
-    return Grid("Tasks", "task", tuple(Column(name) for name in names), tuple(lines), numbers=False)
+        lines.append((task.name, about))
+    told = [i for i in range(len(names)) if any(about[i] for _, about in lines)]
+    shown = tuple(Line(name, tuple(Cell(about[i]) for i in told)) for name, about in lines)
+    return Grid("Tasks", "task", tuple(Column(names[i]) for i in told), shown, numbers=False)
 
 
 def facts_table(caption: str, facts: Mapping[str, Any]) -> Grid:
