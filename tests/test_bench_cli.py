@@ -16,7 +16,7 @@ from relprop.bench.kinds import Job, faithfulness
 from relprop.bench.measured import Measured
 from relprop.bench.running import go_on, state
 from relprop.cli import app
-from relprop.cli_bench import with_optional_values
+from relprop.cli_bench import _Pace, with_optional_values
 
 RELPROP = [sys.executable, "-c", "from relprop.cli import main; main()"]
 SUITE = """
@@ -166,6 +166,21 @@ def test_wrong_calls_say_what_to_do(suite, tmp_path):
     assert "holds no benchmark results" in bench("resume", tmp_path)[1]
     assert "there are no results" in bench("list", tmp_path)[1]
     assert 'did you mean "song24"' in bench("run", "song-24", "--out", tmp_path / "o")[1]
+
+
+def test_rate_and_time_left(monkeypatch):
+    """From the first cell on, of those of this run; the next model's steps are counted anew."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    pace = _Pace()
+    now[0] = 130.0
+    assert pace(11, 16) == "2.0 a minute, 0:02:30 left"  # ten were done before
+    now[0] = 160.0
+    assert pace(13, 16) == "3.0 a minute, 0:01:00 left"
+    now[0] = 200.0
+    pace(1, 9)
+    now[0] = 260.0
+    assert pace(3, 9) == "2.0 a minute, 0:03:00 left"
 
 
 def test_ray_alone_means_a_local_cluster():

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -178,69 +179,60 @@ def _say(line: str) -> None:
 
 @contextmanager
 def _cells() -> Iterator[Any]:
-    """Live progress with rate and time left; without a terminal, a line now and then."""
-    with _bar("cells") as advance:
-        start, first = time.monotonic(), -1
+    with _progress("cells") as show:
 
         def watch(outcome: Outcome, settled: int, count: int) -> None:
-            nonlocal first
-            first = settled - 1 if first < 0 else first
-            new = max(1, settled - first)
-            rate = new / (time.monotonic() - start)
-            advance(settled, count, f"{60 * rate:.1f}/min" + (f", failed: {outcome.error}" if outcome.error else ""))
+            show(settled, count, f"failed: {outcome.error}" if outcome.error else "", urgent=bool(outcome.error))
 
         yield watch
 
 
 @contextmanager
 def _training() -> Iterator[Any]:
-    with _bar("training") as advance:
+    with _progress("training") as show:
 
         def said(name: str, step: int, steps: int, loss: float) -> None:
-            advance(step, steps, f"{name}, loss {loss:.3f}")
+            show(step, steps, f"{name}, loss {loss:.3f}")
 
         yield said
 
 
+class _Pace:
+    """Rate and time left. A count that falls back is of the next thing: time is taken anew."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._first: int | None = None
+        self._last = 0
+
+    def __call__(self, done: int, count: int) -> str:
+        now = time.monotonic()
+        if done < self._last:
+            self._start, self._first = now, done
+        self._first = done - 1 if self._first is None else self._first
+        self._last = done
+        rate = max(1, done - self._first) / max(1e-3, now - self._start)
+        return f"{60 * rate:.1f} a minute, {timedelta(seconds=round((count - done) / rate))} left"
+
+
 @contextmanager
-def _bar(what: str) -> Iterator[Any]:
+def _progress(what: str) -> Iterator[Any]:
+    """Live, with rate and time left; without a terminal, a line now and then."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        said = time.monotonic()
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(TextColumn(what), *columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(what, total=None, note="", visible=False)
+        pace, said = _Pace(), time.monotonic()
 
-        def line(done: int, count: int, note: str) -> None:
+        def show(done: int, count: int, note: str, urgent: bool = False) -> None:
             nonlocal said
-            if done == count or time.monotonic() - said > _QUIET or "failed" in note:
+            note = ", ".join(part for part in (pace(done, count), note) if part)
+            progress.update(bar, completed=done, total=count, note=note, visible=True)
+            if not console.is_terminal and (done == count or urgent or time.monotonic() - said > _QUIET):
                 _say(f"{what}: {done} of {count} ({note})")
                 said = time.monotonic()
 
-        yield line
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console) as progress:
-        bar = None
-
-        def advance(done: int, count: int, note: str) -> None:
-            nonlocal bar
-            if bar is None:
-                bar = progress.add_task(what, total=count, note=note)
-            progress.update(bar, completed=done, total=count, note=note)
-
-        yield advance
+        yield show
