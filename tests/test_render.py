@@ -551,7 +551,16 @@ def test_a_save_never_writes_into_the_old_file(tmp_path: Path) -> None:
 
 
 def test_very_long_pictures_fit_the_canvas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relprop.render.picture.MOST_PIXELS", 400)
+    monkeypatch.setattr("relprop.render.saving.MOST_PIXELS", 400)
     save([heatmap(units_of("word " * 300), [1.0] * 300)], tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as image:
         assert 300 < image.height <= 400
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_a_picture_is_the_same_bytes_every_time(tmp_path, ending):
+    heatmaps = review()
+    for name in ("one", "two"):
+        save(heatmaps, tmp_path / f"{name}.{ending}")
+    one, two = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("one", "two"))
+    assert one == two

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from relprop.render.picture import DPI, FORMATS, INK, RULE, SOFT
+from relprop.render import saving
+from relprop.render.picture import INK, RULE, SOFT
 
 REACH = 7  # offsets beyond are told in words
 COLUMNS = 4
@@ -27,13 +26,7 @@ STYLE = {
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a PNG, SVG or PDF by the name's suffix; the file appears whole or not at all."""
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f'cannot save a picture as "{path.name}"; the name must end in {", ".join(FORMATS)}')
-    with TemporaryDirectory(dir=path.parent, prefix=".relprop-") as folder:
-        written = Path(folder, path.name)
-        figure.savefig(written, format=path.suffix[1:].lower(), dpi=DPI)
-        os.replace(written, path)
+    saving.write(figure, saving.check(path))
 
 
 def offsets_figure(shares: Mapping[str, Mapping[int, float]], title: str) -> Figure:

@@ -14,7 +14,6 @@ from relprop.render.image_layout import Row, caption, ends, films, grid, scale_n
 from relprop.render.palette import Film
 from relprop.render.picture import (
     DESCENT,
-    DPI,
     LINE,
     METHOD,
     RULE,
@@ -28,6 +27,7 @@ from relprop.render.picture import (
     _place,
     _prose,
 )
+from relprop.render.saving import DPI
 
 # Lengths are in inches and y counts downwards, until `_figure` turns it round.
 MARGIN, GUTTER = 0.2, 0.08

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from matplotlib import get_data_path
 from matplotlib.figure import Figure
@@ -15,16 +14,15 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.ft2font import FT2Font, LoadFlags
 from matplotlib.patches import FancyBboxPatch
 
-from relprop.render import palette
+from relprop.render import palette, saving
 from relprop.render.layout import SCALE_NOTE, Cell, Row, stacked
+from relprop.render.saving import DPI
 from relprop.types import Heatmap
 
-FORMATS = (".png", ".svg", ".pdf")
 FOLDER = Path(get_data_path(), "fonts", "ttf")  # the fonts that come with matplotlib: the same picture everywhere
 REGULAR, BOLD = FOLDER / "DejaVuSans.ttf", FOLDER / "DejaVuSans-Bold.ttf"
 MISSING = "□"
 INK, SOFT, RULE = "#1f2328", "#5b636d", "#dfe3e8"
-DPI, MOST_PIXELS = 200, 60_000  # Agg draws no picture of 2 ** 16 pixels a side
 
 # Lengths are in inches and y counts downwards, until `_figure` turns it round.
 WIDTH, MARGIN = 8.0, 0.25
@@ -95,15 +93,8 @@ Mark = Placed | Rule
 
 def save(heatmaps: Sequence[Heatmap], path: str | os.PathLike[str]) -> None:
     """Write a PNG, SVG or PDF by the name's suffix; the file appears whole or not at all."""
-    path = Path(path)
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f'cannot save a picture as "{path.name}"; the name must end in {", ".join(FORMATS)}')
-    figure = draw(heatmaps)
-    dpi = min(DPI, MOST_PIXELS / figure.get_figheight())
-    with TemporaryDirectory(dir=path.parent, prefix=".relprop-") as folder:
-        written = Path(folder, path.name)
-        figure.savefig(written, format=path.suffix[1:].lower(), dpi=dpi)
-        os.replace(written, path)
+    path = saving.check(path)
+    saving.write(draw(heatmaps), path)
 
 
 def draw(heatmaps: Sequence[Heatmap]) -> Figure:

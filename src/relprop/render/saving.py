@@ -1,14 +1,18 @@
-"""A figure written whole or not at all."""
+"""A figure written whole or not at all, and the same bytes every time."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from relprop.render.picture import DPI, FORMATS, MOST_PIXELS
+FORMATS = (".png", ".svg", ".pdf")
+DPI, MOST_PIXELS = 200, 60_000  # Agg draws no picture of 2 ** 16 pixels a side
+_DATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def check(path: str | os.PathLike[str]) -> Path:
@@ -20,9 +24,15 @@ def check(path: str | os.PathLike[str]) -> Path:
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Write beside the path first, then take its place; a figure too large for the canvas gets fewer dots an inch."""
-    dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
+    """Write beside the path first, then take its place."""
     with TemporaryDirectory(dir=path.parent, prefix=".relprop-") as folder:
         written = Path(folder, path.name)
-        figure.savefig(written, format=path.suffix[1:].lower(), dpi=dpi)
+        put(figure, written, path.suffix[1:].lower())
         os.replace(written, path)
+
+
+def put(figure: Figure, where: Path | IO[bytes], kind: str) -> None:
+    """Without a date and with names that do not change; one too large for the canvas gets fewer dots an inch."""
+    dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
+    with rc_context({"svg.hashsalt": "relprop"}):
+        figure.savefig(where, format=kind, dpi=dpi, metadata=_DATED.get(kind))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from relprop.bench.report.blocks import Block, Heatmaps, Picture, Pictures
@@ -18,6 +17,7 @@ from relprop.bench.suites import Table
 from relprop.explanation import Explanation
 from relprop.metrics import METRICS
 from relprop.render.heads import heads_figure, offsets_figure
+from relprop.render.saving import put
 from relprop.types import Heatmap
 
 _BASELINES = ("transformer_attribution", "gradient_x_input", "attention_last")  # the first that is there
@@ -109,10 +109,8 @@ def heads(results: Results) -> Iterator[Block]:
 
 
 def _svg(figure: Figure) -> bytes:
-    """The same bytes every time."""
     file = io.BytesIO()
-    with rc_context({"svg.hashsalt": "relprop"}):
-        figure.savefig(file, format="svg", metadata={"Date": None})
+    put(figure, file, "svg")
     return file.getvalue()
 
 
