@@ -69,8 +69,8 @@ def _heatmaps(results: Results) -> Iterator[Block]:
     found = list(exhibits.texts(results))
     if found:
         yield Text(
-            f"Red supports, blue opposes; {SCALE_NOTE}. Special tokens are left out, also of the sums. In a difference, "
-            "red is where the first method sees more."
+            f"Red supports, blue opposes; {SCALE_NOTE}. Special tokens are left out, also of the sums. "
+            "In a difference, red is where the first method sees more."
         )
         yield from found
 
