@@ -15,6 +15,7 @@ import torch
 from relprop import Explainer
 from relprop.bench.datasets import Example
 from relprop.bench.kinds import KINDS, layers, rationales
+from relprop.bench.kinds.batches import Batch
 from relprop.bench.measured import Measured, joined
 from relprop.bench.planning import check, planned
 from relprop.bench.suites import FOLDER, Suite, read_suite, shipped, suite_from
@@ -118,12 +119,12 @@ def marked_suite(folder: Path, rows: list[dict[str, Any]], methods: list[str], *
 def scored_by_place(monkeypatch: pytest.MonkeyPatch, sign: int) -> None:
     """Every method scores tokens by their place: the last highest, or the first."""
 
-    def attributed(texts: Any, rows: Any, inputs: Any, *rest: Any) -> Attribution:
-        ids = inputs["input_ids"]
+    def explained(batch: Batch, *_: Any) -> Attribution:
+        ids = batch.inputs["input_ids"]
         scores = sign * torch.arange(ids.shape[1]).expand(ids.shape).double()
         return Attribution(scores, torch.ones(len(ids)), ("",) * len(ids), "made up")
 
-    monkeypatch.setattr(rationales, "attributed", attributed)
+    monkeypatch.setattr(Batch, "explained", explained)
 
 
 def test_token_f1_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

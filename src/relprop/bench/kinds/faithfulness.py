@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import time
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from relprop.attribution import attribute
 from relprop.bench.datasets import Example
+from relprop.bench.kinds.batches import Batch, batched, texts_of
 from relprop.bench.kinds.kind import Job
 from relprop.bench.measured import Measured
-from relprop.bench.suites import Method, Suite, Task
-from relprop.domains.text import Encoded, TruncationWarning
+from relprop.bench.suites import Suite, Task
 from relprop.errors import InputError
 from relprop.metrics import FAITHFULNESS, ceiling, conservation, faithfulness, plan
 from relprop.registry import METHODS
-from relprop.texts import Texts
 from relprop.types import Attribution
 
 CEILING = "ceiling"  # the name under which the best order is reported
 SEARCHED = ("auac", "au_mse")
 CONSERVATION = ("conservation_correlation", "conservation_gap")
+Found = Mapping[str, Attribution]  # by the method's label
 
 
 def examples(suite: Suite, task: Task, folder: Path | None) -> Sequence[Example]:
@@ -44,92 +40,64 @@ def check(job: Job) -> None:
 
 
 def measure(job: Job) -> Measured:
-    texts = texts_of(job)
-    rows = encoded(texts, job)
-    batches = texts.batches(rows, job.task.batch_size)
-    whole = Measured([job.places[i] for batch in batches for i in batch])
-    metrics = [metric for metric in job.metrics if metric in FAITHFULNESS]
+    whole, batches = batched(job)
     for batch in batches:
-        chunk = [rows[i] for i in batch]
-        labels = [job.examples[i].label for i in batch] if job.task.explain == "label" else None
-        inputs = texts.inputs(chunk)
-        found = {}
-        for method in job.methods:
-            found[method.label] = attributed(texts, chunk, inputs, labels, method, whole)
-        if metrics:
-            tokens = texts.tokens(chunk, inputs, job.task.replacement or None)
-            scores = [one.scores for one in found.values()]
-            curves = faithfulness(texts.model, tokens, scores, labels, metrics=metrics, batch_size=job.task.batch_size)
-            for label, own in zip(found, curves, strict=True):
-                for metric, curve in own.items():
-                    whole.add(label, metric, curve.scores().tolist())
-                    whole.add_curve(label, metric, curve.fractions, curve.values.tolist())
-            if job.task.ceiling:
-                add_ceiling(whole, job, texts, chunk, labels)
+        found = {method.label: batch.explained(method, whole) for method in job.methods}
+        _add_curves(whole, job, batch, found)
+        if job.task.ceiling:
+            _add_ceiling(whole, job, batch)
         if any(metric in CONSERVATION for metric in job.metrics):
-            for label, one in found.items():
-                if METHODS[_named(job, label).method].signed:
-                    pair = conservation(one.scores, one.value)
-                    whole.add(label, "total", pair.totals.tolist())
-                    whole.add(label, "value", pair.values.tolist())
-        for number, i in enumerate(batch):
-            if i < job.shown:
-                for label, one in found.items():
-                    explanation = texts.explanation(job.examples[i].text, chunk[number], one, number)
-                    whole.exhibits.append(
-                        {
-                            "kind": "text",
-                            "example": job.places[i],
-                            "method": label,
-                            "explanation": explanation.to_json(),
-                        }
-                    )
+            _add_totals(whole, job, found)
+        _add_heatmaps(whole, job, batch, found)
     return whole
 
 
-def add_ceiling(whole: Measured, job: Job, texts: Texts, rows: list[Encoded], labels: list[int] | None) -> None:
+def _add_curves(whole: Measured, job: Job, batch: Batch, found: Found) -> None:
+    metrics = [metric for metric in job.metrics if metric in FAITHFULNESS]
+    if not metrics:
+        return
+    tokens = batch.texts.tokens(batch.rows, batch.inputs, job.task.replacement or None)
+    scores = [one.scores for one in found.values()]
+    size = job.task.batch_size
+    curves = faithfulness(batch.texts.model, tokens, scores, batch.labels, metrics=metrics, batch_size=size)
+    for label, own in zip(found, curves, strict=True):
+        for metric, curve in own.items():
+            whole.add(label, metric, curve.scores().tolist())
+            whole.add_curve(label, metric, curve.fractions, curve.values.tolist())
+
+
+def _add_ceiling(whole: Measured, job: Job, batch: Batch) -> None:
     """How far any scores could get, by search: on texts short enough, and not defined for the others."""
-    short = [i for i, row in enumerate(rows) if sum(not unit.special for unit in row.units) <= job.task.ceiling]
+    most, size = job.task.ceiling, job.task.batch_size
+    short = [i for i, row in enumerate(batch.rows) if sum(not unit.special for unit in row.units) <= most]
     for metric in (metric for metric in job.metrics if metric in SEARCHED):
         fractions = plan(metric).fractions
-        values = np.full((len(rows), len(fractions)), np.nan)
-        scores = np.full(len(rows), np.nan)
+        values = np.full((len(batch.rows), len(fractions)), np.nan)
+        scores = np.full(len(batch.rows), np.nan)
         if short:
-            some = [rows[i] for i in short]
-            tokens = texts.tokens(some, texts.inputs(some), job.task.replacement or None)
-            own = None if labels is None else [labels[i] for i in short]
-            best = ceiling(
-                texts.model, tokens, own, metric=metric, longest=job.task.ceiling, batch_size=job.task.batch_size
-            )
+            some = [batch.rows[i] for i in short]
+            tokens = batch.texts.tokens(some, batch.texts.inputs(some), job.task.replacement or None)
+            labels = None if batch.labels is None else [batch.labels[i] for i in short]
+            best = ceiling(batch.texts.model, tokens, labels, metric=metric, longest=most, batch_size=size)
             values[short], scores[short] = best.values, best.scores()
         whole.add(CEILING, metric, scores.tolist())
         whole.add_curve(CEILING, metric, fractions, values.tolist())
 
 
-def encoded(texts: Texts, job: Job) -> list[Encoded]:
-    """That long texts are cut is known."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TruncationWarning)
-        return texts.encode([example.text for example in job.examples], job.task.max_length)
+def _add_totals(whole: Measured, job: Job, found: Found) -> None:
+    """Of signed methods: scores without a sign are no shares of the output."""
+    for method in job.methods:
+        if METHODS[method.method].signed:
+            pair = conservation(found[method.label].scores, found[method.label].value)
+            whole.add(method.label, "total", pair.totals.tolist())
+            whole.add(method.label, "value", pair.values.tolist())
 
 
-def texts_of(job: Job) -> Texts:
-    domain = job.explainer.domain
-    if not isinstance(domain, Texts):
-        raise InputError(f'"{job.task.model}" is a model of images, and the task is about texts')
-    return domain
-
-
-def attributed(
-    texts: Texts, rows: list[Any], inputs: dict[str, Any], labels: Any, method: Method, whole: Measured
-) -> Attribution:
-    """A method's scores of a batch, and how long it took."""
-    settled = texts.options(METHODS[method.method].options, dict(method.options), rows, inputs)
-    start = time.perf_counter()
-    found = attribute(texts.model, inputs, labels, method.method, **settled)
-    whole.took(method.label, time.perf_counter() - start)
-    return found
-
-
-def _named(job: Job, label: str) -> Method:
-    return next(one for one in job.methods if one.label == label)
+def _add_heatmaps(whole: Measured, job: Job, batch: Batch, found: Found) -> None:
+    for place, (number, example) in enumerate(zip(batch.numbers, batch.examples, strict=True)):
+        if number >= job.shown:
+            continue
+        about = {"kind": "text", "example": job.places[number]}
+        for label, one in found.items():
+            explanation = batch.texts.explanation(example.text, batch.rows[place], one, place)
+            whole.exhibits.append({**about, "method": label, "explanation": explanation.to_json()})

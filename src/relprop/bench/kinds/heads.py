@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from relprop.bench.kinds.faithfulness import texts_of
+from relprop.bench.kinds.batches import texts_of
 from relprop.bench.kinds.kind import Job
 from relprop.bench.measured import Measured
 from relprop.bench.suites import Suite, Task

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relprop.bench.kinds.faithfulness import encoded, examples, texts_of
+from relprop.bench.kinds.batches import batched
+from relprop.bench.kinds.faithfulness import examples
 from relprop.bench.kinds.kind import Job
 from relprop.bench.measured import Measured
 from relprop.engine.capture import Watch
@@ -47,16 +48,11 @@ def check(job: Job) -> None:
 
 
 def measure(job: Job) -> Measured:
-    texts = texts_of(job)
-    rows = encoded(texts, job)
-    batches = texts.batches(rows, job.task.batch_size)
-    whole = Measured([job.places[i] for batch in batches for i in batch])
+    whole, batches = batched(job)
     for batch in batches:
-        labels = [job.examples[i].label for i in batch] if job.task.explain == "label" else None
-        inputs = texts.inputs([rows[i] for i in batch])
         for method in job.methods:
             start = time.perf_counter()
-            kept = by_block(texts.model, inputs, labels, _RULES[method.method])
+            kept = by_block(batch.texts.model, batch.inputs, batch.labels, _RULES[method.method])
             whole.took(method.label, time.perf_counter() - start)
             whole.add_curve(method.label, CURVE, range(kept.shape[1]), kept.tolist())
     return whole

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from relprop.bench.datasets import Example
-from relprop.bench.kinds.faithfulness import attributed, encoded, texts_of
+from relprop.bench.kinds.batches import batched
 from relprop.bench.kinds.kind import Job
 from relprop.bench.measured import Measured
 from relprop.bench.suites import Suite, Task
@@ -44,21 +44,14 @@ def check(job: Job) -> None:
 
 
 def measure(job: Job) -> Measured:
-    texts = texts_of(job)
     ks = tuple(job.task.options.get("ks", KS))
-    rows = encoded(texts, job)  # documents are longer than models read: that counts against them
-    batches = texts.batches(rows, job.task.batch_size)
-    whole = Measured([job.places[i] for batch in batches for i in batch])
+    whole, batches = batched(job)  # documents are longer than models read: what is cut off counts against them
     for batch in batches:
-        chunk = [rows[i] for i in batch]
-        own = [job.examples[i] for i in batch]
-        labels = [example.label for example in own] if job.task.explain == "label" else None
-        inputs = texts.inputs(chunk)
-        marks = [marked(example) for example in own]
-        words = [words_of(example, row) for example, row in zip(own, chunk, strict=True)]
+        marks = [marked(example) for example in batch.examples]
+        words = [words_of(example, row) for example, row in zip(batch.examples, batch.rows, strict=True)]
         for method in job.methods:
-            scores = attributed(texts, chunk, inputs, labels, method, whole).scores
-            result = token_f1(_by_word(texts, scores, chunk, words), marks, ks=ks)
+            scores = batch.explained(method, whole).scores
+            result = token_f1(_by_word(batch.texts, scores, batch.rows, words), marks, ks=ks)
             whole.add(method.label, METRIC, result.f1.mean(1).tolist())
             whole.add_curve(method.label, METRIC, ks, result.f1.tolist())
     return whole
