@@ -43,10 +43,10 @@ def suite(tables: dict[str, Any], **task: Any) -> Suite:
     return suite_from({"title": "made up", "tasks": [own], **tables}, "made-up", "the test")
 
 
-def worked(asked: Suite, folder: Path | None, out: Path) -> Measured:
+def worked(asked: Suite, folder: Path | None) -> Measured:
     """All cells, through JSON, as workers get and give them."""
     plan = planned(asked, folder)
-    check(plan, out)
+    check(plan, plan.tasks)
     work = Work(plan.places)
     results = [json.loads(json.dumps(work(json.loads(json.dumps(spec))))) for spec in plan.specs]
     return joined([Measured.from_dict(one) for one in results])
@@ -66,7 +66,7 @@ def test_faithfulness_is_that_of_evaluate(tmp_path: Path) -> None:
     methods, metrics = ["random", "lrp_ah_ln"], ["auac", "au_mse", "aopc"]
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(TEXTS)]
     tables = {"metrics": [*metrics, "conservation_gap"], "methods": methods, "data": data_of(tmp_path, rows)}
-    found = worked(suite(tables, data="own", explain="label", replacement="unk", show=1), tmp_path, tmp_path)
+    found = worked(suite(tables, data="own", explain="label", replacement="unk", show=1), tmp_path)
     texts, labels = [TEXTS[i] for i in found.examples], [rows[i]["label"] for i in found.examples]
     wanted = embedded().evaluate(texts, labels, methods=methods, metrics=metrics, replacement="unk")
     for method in methods:
@@ -90,7 +90,7 @@ def test_nothing_is_above_the_ceiling(tmp_path: Path) -> None:
         "methods": methods,
         "data": data_of(tmp_path, [{"text": text, "label": 1} for text in TEXTS]),
     }
-    found = worked(suite(tables, data="own", explain="label", ceiling=10), tmp_path, tmp_path)
+    found = worked(suite(tables, data="own", explain="label", ceiling=10), tmp_path)
     assert set(found.scores["ceiling"]) == {"auac", "au_mse"}
     for number, place in enumerate(found.examples):
         best = {metric: values[number] for metric, values in found.scores["ceiling"].items()}
@@ -131,7 +131,7 @@ def test_token_f1_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """Words 1, 5 and 6 are marked; the last words score highest, and [SEP], which is no word, higher still."""
     scored_by_place(monkeypatch, +1)
     asked = marked_suite(tmp_path, [document(TEXT, (1, 2), (5, 7))], ["random"], options={"ks": [1, 2, 4, 9]})
-    found = worked(asked, tmp_path, tmp_path)
+    found = worked(asked, tmp_path)
     f1 = [2 * 1 / (1 + 3), 2 * 2 / (2 + 3), 2 * 2 / (4 + 3), 2 * 3 / (7 + 3)]
     assert found.curves["random"]["token_f1"].at == [1, 2, 4, 9]
     assert found.curves["random"]["token_f1"].values[0] == pytest.approx(f1)
@@ -143,7 +143,7 @@ def test_words_that_were_cut_off_are_marked_all_the_same(tmp_path: Path, monkeyp
     scored_by_place(monkeypatch, -1)
     rows = [document("it is dull , but the acting is fine", (0, 1), (8, 9))]
     asked = marked_suite(tmp_path, rows, ["random"], options={"ks": [1, 5]}, max_length=5)
-    values = worked(asked, tmp_path, tmp_path).curves["random"]["token_f1"].values[0]
+    values = worked(asked, tmp_path).curves["random"]["token_f1"].values[0]
     assert values == pytest.approx([2 * 1 / (1 + 2), 2 * 1 / (3 + 2)])
 
 
@@ -165,7 +165,7 @@ def test_token_f1_of_a_method(tmp_path: Path) -> None:
     """Of several documents in a padded batch, by the explainer's own scores, one document at a time."""
     spans = {TEXTS[0]: [(1, 2), (3, 4)], TEXTS[1]: [(2, 3), (1, 1)], TEXTS[2]: [(2, 4), (9, 10), (12, 14)]}
     rows = [document(text, *own) for text, own in spans.items()]
-    found = worked(marked_suite(tmp_path, rows, ["lrp_ah_ln"], options={"ks": [2]}), tmp_path, tmp_path)
+    found = worked(marked_suite(tmp_path, rows, ["lrp_ah_ln"], options={"ks": [2]}), tmp_path)
     expected = []
     for place in found.examples:
         text = TEXTS[place]
@@ -198,7 +198,7 @@ def best_words(text: str, count: int) -> set[int]:
 def test_mistakes_of_rationales(task: Any, rows: Any, message: str, tmp_path: Path) -> None:
     asked = marked_suite(tmp_path, rows, ["random"], **task)
     with pytest.raises(RelpropError, match=message):
-        worked(asked, tmp_path, tmp_path)
+        worked(asked, tmp_path)
 
 
 # Layers
@@ -222,7 +222,7 @@ def test_relevance_by_block_is_input_times_gradient(tmp_path: Path) -> None:
     """By plain autograd, text by text; the suite's in one padded batch, of the true class."""
     data = data_of(tmp_path, [{"text": text, "label": i % 2} for i, text in enumerate(TEXTS)])
     tables = {"methods": ["gradient_x_input", "lrp_ah_ln"], "data": data}
-    found = worked(suite(tables, kind="layers", data="own", explain="label"), tmp_path, tmp_path)
+    found = worked(suite(tables, kind="layers", data="own", explain="label"), tmp_path)
     explainer = embedded()
     curve = found.curves["gradient_x_input"]["relevance_by_block"]
     for place, values in zip(found.examples, curve.values, strict=True):
@@ -256,7 +256,7 @@ def test_relevance_collapses_in_norms() -> None:
 def test_layers_refuse_methods_without_blocks(tmp_path: Path) -> None:
     tables = {"methods": ["rollout"], "data": data_of(tmp_path, [{"text": TEXT, "label": 1}])}
     with pytest.raises(InputError, match=r'for gradient_x_input, lrp_ah, .*, without options; got "rollout"'):
-        worked(suite(tables, kind="layers", data="own"), tmp_path, tmp_path)
+        worked(suite(tables, kind="layers", data="own"), tmp_path)
 
 
 # Heads
@@ -269,7 +269,7 @@ def heads_suite(**options: Any) -> Suite:
 def test_heads_of_a_treebank(tmp_path: Path) -> None:
     shutil.copy(SAMPLE, tmp_path / "bank.conllu.gz")
     asked = heads_suite(treebank="bank.conllu.gz", limit=12, xi_pos=0.5)
-    (exhibit,) = worked(asked, tmp_path, tmp_path).exhibits
+    (exhibit,) = worked(asked, tmp_path).exhibits
     explainer = embedded()
     found = identify(explainer.model, explainer.tokenizer, read_conllu(SAMPLE)[:12], xi_pos=0.5)
     assert found.kinds() != found.at(xi_pos=0.8).kinds()  # the threshold counts
@@ -290,7 +290,7 @@ def test_heads_of_a_treebank(tmp_path: Path) -> None:
 
 
 def test_heads_of_the_sample_need_no_data(tmp_path: Path) -> None:
-    (exhibit,) = worked(heads_suite(limit=8), None, tmp_path).exhibits
+    (exhibit,) = worked(heads_suite(limit=8), None).exhibits
     assert (exhibit["corpus"], exhibit["sentences"]) == ("the sample of UD English EWT, its first 8", 8)
 
 

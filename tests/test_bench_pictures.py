@@ -108,7 +108,7 @@ def suite_of(task: dict[str, Any], **more: Any) -> Suite:
 def run(suite: Suite, data: Path) -> Measured:
     """Planned, checked, and every cell's spec and numbers through JSON, as in a run."""
     plan = planned(suite, data)
-    check(plan, data)
+    check(plan, plan.tasks)
     work = Work(plan.places)
     cells = [json.loads(json.dumps(work(json.loads(json.dumps(spec))))) for spec in plan.specs]
     return joined([Measured.from_dict(cell) for cell in cells])
@@ -396,4 +396,4 @@ def test_a_method_that_does_not_suit_is_found_with_one_picture(data: Path, model
     nine = {"method": "transformer_attribution", "options": {"only_block": 9}}
     plan = planned(suite_of({"model": model, "options": PETS, "metrics": ["mean_ap"]}, methods=[nine]), data)
     with pytest.raises(RelpropError, match="only_block"):
-        check(plan, data)
+        check(plan, plan.tasks)

@@ -9,10 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForSequenceClassification
+from typer.testing import CliRunner
 
 from relprop.bench import recipes
 from relprop.bench.datasets import Data
 from relprop.bench.recipes import ABOUT, Recipe, start_folder, trained
+from relprop.cli import app
 from relprop.errors import InputError
 from tokenizers_for_tests import WORDS, wordpiece
 
@@ -107,3 +109,53 @@ def test_minilm_is_the_installed_package_or_the_hubs(monkeypatch):
     monkeypatch.setattr(recipes.importlib.util, "find_spec", lambda _: None)
     assert start_folder("minilm") == "sentence-transformers/all-MiniLM-L6-v2"
     assert start_folder("some/model") == "some/model"
+
+
+def suite_with(folder: Path, start: str, second: str) -> Path:
+    """Two tasks: one on a recipe's model, one on `second`."""
+    tables = f"""
+title = "Reviews"
+metrics = ["auac"]
+methods = ["lrp_ah_ln"]
+sample = 4
+tasks = [
+    {{ name = "own", model = "recipe:reviews", data = "reviews" }},
+    {{ name = "other", model = "{second}", data = "reviews" }},
+]
+[data.reviews]
+title = "Reviews"
+classes = ["bad", "good"]
+text = "text"
+label = "label"
+files = {{ train = "r.jsonl", test = "r.jsonl" }}
+[recipe.reviews]
+start = "{start}"
+data = "reviews"
+epochs = 1
+"""
+    (folder / "mine.toml").write_text(tables)
+    return folder / "mine.toml"
+
+
+def bench_run(suite: Path, *more: str) -> tuple[int, str]:
+    given = ["bench", "run", str(suite), "--out", str(suite.parent / "out"), "--data", str(suite.parent)]
+    result = CliRunner().invoke(app, [*given, "--workers", "1", *more])
+    return result.exit_code, result.output + str(result.exception or "")
+
+
+def test_a_dry_run_trains_nothing(start, tmp_path):
+    suite = suite_with(tmp_path, start, "sentiment")
+    code, said = bench_run(suite, "--dry-run")
+    assert (code, "1 tasks are in order, 1 cells; after training: own" in said) == (0, True), said
+    assert not (tmp_path / "cache").exists()
+    code, said = bench_run(suite)
+    assert code == 0, said
+    assert "2 cells done" in said
+    assert bench_run(suite, "--dry-run") == (0, "checking own\nchecking other\n2 tasks are in order, 2 cells\n")
+
+
+def test_what_is_wrong_elsewhere_is_said_before_training(start, tmp_path):
+    code, said = bench_run(suite_with(tmp_path, start, "pets"))
+    assert code == 1
+    assert 'task "other": "pets" is a model of images' in said
+    assert not (tmp_path / "cache").exists()

@@ -11,7 +11,7 @@ import pytest
 from relprop.bench.catalog import Catalog, own_catalog
 from relprop.bench.datasets import Data, Example, digest
 from relprop.bench.planning import check, check_room, planned, sampled
-from relprop.bench.suites import read_suite, shipped, suite_from
+from relprop.bench.suites import Suite, read_suite, shipped, suite_from
 from relprop.bench.working import aligned
 from relprop.errors import InputError, RelpropError, UnknownNameError
 
@@ -46,6 +46,11 @@ def tables(**more: object) -> dict[str, object]:
 
 def suite(**more: object):
     return suite_from(tables(**more), "mine", '"mine.toml"')
+
+
+def dry_run(asked: Suite, folder: Path) -> None:
+    plan = planned(asked, folder)
+    check(plan, plan.tasks)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +216,7 @@ def test_cells_are_cut_by_chunk_and_named_by_content(tmp_path):
 def test_a_dry_run_finds_what_cannot_work(tmp_path, change, message):
     write_reviews(tmp_path)
     with pytest.raises(RelpropError) as error:
-        check(planned(suite(**change), tmp_path), tmp_path / "out")
+        dry_run(suite(**change), tmp_path)
     assert message in str(error.value)
     assert 'task "reviews"' in str(error.value)
 
@@ -220,7 +225,7 @@ def test_a_label_outside_the_models_classes_is_found_before_work(tmp_path):
     write_reviews(tmp_path, [*REVIEWS, ("so so", 2)])
     data = {**DATA, "classes": ["bad", "good", "so so"]}
     with pytest.raises(InputError, match=r'class "so so" \(number 2\), but "sentiment" knows only 2'):
-        check(planned(suite(data={"reviews": data}), tmp_path), tmp_path / "out")
+        dry_run(suite(data={"reviews": data}), tmp_path)
 
 
 def test_classes_of_the_same_names_go_by_name():

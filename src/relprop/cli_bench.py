@@ -67,12 +67,17 @@ def run(
     read = read_suite(suite, sample, seed)
     check_room(out)
     check_folder(out, read)
-    with _training() as said:
-        plan = planned(read, data, said=said)
-    check(plan, out, watch=lambda name: _say(f"checking {name}"))
+    plan = planned(read, data, train=False)
+    check(plan, plan.tasks, watch=_checking)
+    untrained = [task for task in read.tasks if task not in plan.tasks]
     if dry_run:
-        _say(f"{len(read.tasks)} tasks are in order: {len(plan.specs)} cells")
+        after = f"; after training: {', '.join(task.name for task in untrained)}" if untrained else ""
+        _say(f"{len(plan.tasks)} tasks are in order, {len(plan.specs)} cells{after}")
         return
+    if untrained:
+        with _training() as said:
+            plan = planned(read, data, said=said)
+        check(plan, untrained, watch=_checking)
     begin(plan, out, shlex.join(["relprop", *sys.argv[1:]]))
     _work(out, _executor(workers, ray), tries, again=False)
 
@@ -171,6 +176,10 @@ def _end(found: Summary, folder: Path) -> None:
     _say(f"{found.done} cells done, {len(found.quarantined)} set aside; see `relprop bench report {folder}`")
     if not found.complete:
         raise typer.Exit(1)
+
+
+def _checking(task: str) -> None:
+    _say(f"checking {task}")
 
 
 def _say(line: str) -> None:

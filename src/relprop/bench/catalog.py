@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relprop.bench.datasets import Data
-from relprop.bench.recipes import Recipe, Said, start_folder, trained
+from relprop.bench.recipes import ABOUT, Recipe, Said, folder_of, start_folder, trained
 from relprop.bench.tables import built
 from relprop.errors import InputError, unknown_name
 
@@ -37,18 +37,32 @@ class Catalog:
 
     def train(self, name: str, folder: Path | None, said: Said | None = None) -> tuple[Path, dict[str, Any]]:
         """A recipe's model, after those that it starts from."""
-        seen = [name]
-        while (start := self.recipe(seen[-1]).start).startswith(_STARTS_FROM):
-            before = start.removeprefix(_STARTS_FROM)
-            if before in seen:
-                raise InputError(f"recipes start from each other: {', '.join([*seen, before])}")
-            seen.append(before)
-        where = start_folder(start)
-        for one in reversed(seen):
-            recipe = self.recipe(one)
+        where, chain = self._chain(name)
+        for recipe in chain:
             path, about = trained(recipe, self.dataset(recipe.data), folder, where, said=said)
             where = str(path)
         return path, about
+
+    def is_trained(self, name: str, folder: Path | None) -> bool:
+        """Was the recipe's model, and all that it starts from, trained before?"""
+        where, chain = self._chain(name)
+        for recipe in chain:
+            path = folder_of(recipe, self.dataset(recipe.data).examples("train", folder), where)
+            if not (path / ABOUT).is_file():
+                return False
+            where = str(path)
+        return True
+
+    def _chain(self, name: str) -> tuple[str, list[Recipe]]:
+        """Where training starts, and the recipes from there to this one."""
+        chain = [self.recipe(name)]
+        while (start := chain[0].start).startswith(_STARTS_FROM):
+            before = self.recipe(start.removeprefix(_STARTS_FROM))
+            if before in chain:
+                names = [one.name for one in (*reversed(chain), before)]
+                raise InputError(f"recipes start from each other: {', '.join(names)}")
+            chain.insert(0, before)
+        return start_folder(start), chain
 
 
 def catalog_of(tables: Mapping[str, Any], where: str) -> Catalog:

@@ -31,27 +31,36 @@ class Plan:
     places: Places
     models: dict[str, dict[str, Any]]
 
+    @property
+    def tasks(self) -> list[Task]:
+        """Those whose cells are here: all, or those that need no training."""
+        return [task for task in self.suite.tasks if task.model in self.models]
 
-def planned(suite: Suite, folder: Path | None, *, said: Said | None = None) -> Plan:
-    """Cut a suite into cells. All data is read first; then recipes are trained, unless they were before."""
+
+def planned(suite: Suite, folder: Path | None, *, said: Said | None = None, train: bool = True) -> Plan:
+    """Cut a suite into cells. All data is read first; then recipes are trained, unless they were before.
+
+    Without `train`, tasks whose model is still to be trained are left out.
+    """
     drawn: dict[str, tuple[Sequence[Any], list[int]]] = {}
     for task in suite.tasks:
         with _of_task(task):
             every = kind_of(task.kind).examples(suite, task, folder)
             drawn[task.name] = every, sampled(len(every), task.sample or suite.sample, suite.seed)
-            if task.model.startswith(_RECIPE):
-                recipe = suite.catalog.recipe(task.model.removeprefix(_RECIPE))
-                suite.catalog.dataset(recipe.data).examples("train", folder)
     where: dict[str, str] = {}
     models: dict[str, dict[str, Any]] = {}
     for task in suite.tasks:
-        if task.model not in where:
-            with _of_task(task):
+        with _of_task(task):
+            if task.model not in where and (train or not _untrained(suite, task.model, folder)):
                 where[task.model], models[task.model] = _model(suite, task.model, folder, said)
-    specs = [
-        spec for task in suite.tasks for spec in _cells(suite, task, *drawn[task.name], models[task.model]["weights"])
-    ]
-    return Plan(suite, specs, Places(folder and folder.absolute(), where), models)
+    plan = Plan(suite, [], Places(folder and folder.absolute(), where), models)
+    for task in plan.tasks:
+        plan.specs.extend(_cells(suite, task, *drawn[task.name], models[task.model]["weights"]))
+    return plan
+
+
+def _untrained(suite: Suite, model: str, folder: Path | None) -> bool:
+    return model.startswith(_RECIPE) and not suite.catalog.is_trained(model.removeprefix(_RECIPE), folder)
 
 
 def sampled(count: int, wanted: int, seed: int) -> list[int]:
@@ -88,10 +97,9 @@ def _cells(suite: Suite, task: Task, every: Sequence[Any], chosen: list[int], we
         yield {**common, "places": part, "content": content, "shown": max(0, min(task.show - k, len(part)))}
 
 
-def check(plan: Plan, out: Path, watch: Callable[[str], None] | None = None) -> None:
-    """A dry run: is there room for results, and does one example of every task go through all that is asked?"""
-    check_room(out)
-    for task in plan.suite.tasks:
+def check(plan: Plan, tasks: Sequence[Task], watch: Callable[[str], None] | None = None) -> None:
+    """A dry run: does one example of each of these tasks go through all that is asked?"""
+    for task in tasks:
         if watch is not None:
             watch(task.name)
         with _of_task(task), one_thread():
