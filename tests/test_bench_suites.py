@@ -155,6 +155,8 @@ def test_shipped_suites_are_right(name):
         ({"methods": [{"method": "rollout", "options": {"layers": 2}}]}, 'has no option "layers"'),
         ({"methods": ["random", "random"]}, 'has two methods called "random"'),
         ({"metrics": ["auca"]}, 'metric of "mine.toml" "auca" is unknown; did you mean "auac"?'),
+        ({"difference": ["random"]}, '"difference" of "mine.toml" is two methods, the first less the second'),
+        ({"difference": ["random", "lrp"]}, 'method of the difference in "mine.toml" "lrp" is unknown'),
         ({"sample": "many"}, '"sample" of "mine.toml" should be a whole number, got \'many\''),
         ({"samples": 3}, 'did you mean "sample"?'),
         ({"tasks": [{**TASK, "data": "review"}]}, 'dataset "review" is unknown; did you mean "reviews"?'),

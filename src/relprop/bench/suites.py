@@ -80,6 +80,7 @@ class Suite:
     tasks: tuple[Task, ...]
     metrics: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
+    difference: tuple[str, ...] = ()  # two labels: the report also draws the first method's heat maps less the second's
     about: str = ""
     sample: int = 100
     seed: int = 0
@@ -165,6 +166,12 @@ def _check(suite: Suite, where: str) -> None:
     for metric in (*suite.metrics, *(metric for task in suite.tasks for metric in task.metrics)):
         if metric not in METRICS:
             raise unknown_name(f"metric of {where}", metric, METRICS)
+    if len(suite.difference) not in (0, 2):
+        got = ", ".join(suite.difference)
+        raise InputError(f'"difference" of {where} is two methods, the first less the second; got {got}')
+    for label in suite.difference:
+        if label not in labels:
+            raise unknown_name(f"method of the difference in {where}", label, labels)
     for table in suite.tables:
         for name in table.tasks:
             if name not in names:

@@ -11,25 +11,19 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from relprop.bench.report.blocks import Block, Heatmaps, Picture, Pictures
-from relprop.bench.report.comparing import compared
 from relprop.bench.report.results import Results
-from relprop.bench.suites import Table
 from relprop.explanation import Explanation
-from relprop.metrics import METRICS
 from relprop.render.heads import heads_figure, offsets_figure
 from relprop.render.saving import put
 from relprop.types import Heatmap
 
-_BASELINES = ("transformer_attribution", "gradient_x_input", "attention_last")  # the first that is there
-
 
 def texts(results: Results) -> Iterator[Block]:
-    """Example by example, the methods under each other, and how the best differs from a baseline."""
+    """Example by example, the methods under each other, and how one differs from another if the suite says so."""
     for task, own in _by_example(results, "text"):
-        pair = _pair(results, task)
         for example, found in own.items():
             maps = {label: _heatmap(results, label, one) for label, one in found.items()}
-            rows = [*maps.values(), *_difference(maps, *pair)]
+            rows = [*maps.values(), *_difference(maps, results.suite.difference)]
             yield Heatmaps(f"heatmaps {task} {example}", f"{task}, example {example}", tuple(rows))
 
 
@@ -55,29 +49,10 @@ def _heatmap(results: Results, label: str, exhibit: Mapping[str, Any]) -> Heatma
     return replace(explanation.heatmap(), method=results.printed(label))
 
 
-def _pair(results: Results, task: str) -> tuple[str, str]:
-    """Who is compared with whom: Mask-LRP, else the task's best method; and the first baseline that was run."""
-    plain = [one for one in results.suite.methods if one.x is None and one.method != "random"]
-    baseline = next((one.label for name in _BASELINES for one in plain if one.method == name), "")
-    masked = [one.label for one in plain if one.method == "mask_lrp"]
-    chosen = "mask_lrp" if "mask_lrp" in masked else masked[-1] if masked else _best(results, task)
-    return chosen, baseline
-
-
-def _best(results: Results, task: str) -> str:
-    """By the first metric."""
-    own = next(one for one in results.suite.tasks if one.name == task)
-    metric = next((name for name in (*own.metrics, *results.suite.metrics) if name in METRICS), "")
-    column = compared(results, Table("", metric), task)
-    values = {label: column.ours[label].value for label in column.methods}
-    best = max if column.better == "higher" else min
-    return best(values, key=lambda label: values[label], default="")
-
-
-def _difference(maps: Mapping[str, Heatmap], one: str, baseline: str) -> Iterator[Heatmap]:
+def _difference(maps: Mapping[str, Heatmap], pair: Sequence[str]) -> Iterator[Heatmap]:
     """Both scaled to their strongest unit, then subtracted: red is where the first sees more."""
-    if one in maps and baseline in maps and one != baseline and maps[one].units == maps[baseline].units:
-        first, second = maps[one], maps[baseline]
+    if pair and all(label in maps for label in pair):
+        first, second = (maps[label] for label in pair)
         scores = tuple(a - b for a, b in zip(_scaled(first.scores), _scaled(second.scores), strict=True))
         name = f"difference: {first.method} - {second.method}"
         yield replace(first, scores=scores, method=name, note="each scaled to its strongest unit", shares=False)
