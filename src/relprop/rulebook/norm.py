@@ -12,22 +12,32 @@ Func = Callable[..., Any]
 
 
 class _LayerNorm(torch.autograd.Function):
-    """y = (x - mean(x)) * rstd * w + b. Only rstd and w are kept, less than a plain backward pass keeps."""
+    """y = z * rstd * w + b, z = x - mean(x). Only rstd and w are kept, less than a plain backward pass keeps.
+
+    With `carry` the share of b goes to x as well, spread as z^2 is: x is kept too.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+        ctx: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float, carry: bool
     ) -> Tensor:
-        y, _, rstd = torch.native_layer_norm(x, list(shape), weight, bias, eps)
-        ctx.save_for_backward(rstd, weight)
+        y, mean, rstd = torch.native_layer_norm(x, list(shape), weight, bias, eps)
+        carried = (x, mean, bias) if carry and bias is not None else (None, None, None)
+        ctx.save_for_backward(rstd, weight, *carried)
         ctx.dims = tuple(range(-len(shape), 0))
         return y
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        rstd, weight = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        rstd, weight, x, mean, bias = ctx.saved_tensors
         scaled = (grad if weight is None else grad * weight).to(rstd.dtype) * rstd
-        return scaled.sub_(scaled.mean(ctx.dims, keepdim=True)).to(grad.dtype), None, None, None, None
+        scaled = scaled.sub_(scaled.mean(ctx.dims, keepdim=True))
+        if bias is not None:
+            z = x.to(rstd.dtype) - mean
+            size = z.square().sum(ctx.dims, keepdim=True)
+            share = (grad.to(rstd.dtype) * bias).sum(ctx.dims, keepdim=True)
+            scaled = scaled.add_(z * torch.where(size > 0, share / size, 0))
+        return scaled.to(grad.dtype), None, None, None, None, None
 
 
 def layer_norm(
@@ -40,33 +50,7 @@ def layer_norm(
     cudnn_enable: bool = True,
 ) -> Any:
     """LayerNorm with 1/sqrt(eps + Var) constant."""
-    return _LayerNorm.apply(x, normalized_shape, weight, bias, eps)
-
-
-class _CarryingLayerNorm(torch.autograd.Function):
-    """As above, and the share of b goes to x as well, spread as z^2 is, where z = x - mean(x)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-    ) -> Tensor:
-        y, mean, rstd = torch.native_layer_norm(x, list(shape), weight, bias, eps)
-        ctx.save_for_backward(x, mean, rstd, weight, bias)
-        ctx.dims = tuple(range(-len(shape), 0))
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
-        x, mean, rstd, weight, bias = ctx.saved_tensors
-        wide = grad.to(rstd.dtype)
-        scaled = (wide if weight is None else wide * weight) * rstd
-        scaled = scaled - scaled.mean(ctx.dims, keepdim=True)
-        if bias is not None:
-            z = x.to(rstd.dtype) - mean
-            size = z.square().sum(ctx.dims, keepdim=True)
-            share = (wide * bias).sum(ctx.dims, keepdim=True)
-            scaled = scaled + z * torch.where(size > 0, share / size, 0)
-        return scaled.to(grad.dtype), None, None, None, None
+    return _LayerNorm.apply(x, normalized_shape, weight, bias, eps, False)
 
 
 def carrying_layer_norm(
@@ -79,7 +63,7 @@ def carrying_layer_norm(
     cudnn_enable: bool = True,
 ) -> Any:
     """LayerNorm with 1/sqrt(eps + Var) constant, whose bias takes nothing: all that arrives is x's."""
-    return _CarryingLayerNorm.apply(x, normalized_shape, weight, bias, eps)
+    return _LayerNorm.apply(x, normalized_shape, weight, bias, eps, True)
 
 
 CARRYING = (carrying_layer_norm,)  # rules that leave nothing to the bias
