@@ -19,7 +19,7 @@ from relprop.errors import InputError
 from tokenizers_for_tests import WORDS, wordpiece
 
 RECIPE = Recipe("reviews", "", "reviews", epochs=6, rate=3e-3, batch_size=8, max_length=16)
-DATA = Data("reviews", "", ("bad", "good"), "text", "label", {"train": "r.jsonl", "test": "r.jsonl"})
+DATA = Data("reviews", "", "text", ("bad", "good"), "label", files={"train": "r.jsonl", "test": "r.jsonl"})
 
 
 @pytest.fixture

@@ -73,28 +73,28 @@ def test_files_of_every_kind_are_read(tmp_path, name, content, settings, zipped)
 
 def test_a_quote_is_a_quote_where_cells_are_not_quoted(tmp_path):
     (tmp_path / "x.tsv").write_text('"good" one\t1\n')
-    data = Data("x", "", ("negative", "positive"), 0, 1, {"test": "x.tsv"}, quoted=False)
+    data = Data("x", "", 0, ("negative", "positive"), 1, files={"test": "x.tsv"}, quoted=False)
     assert data.examples("test", tmp_path)[0].text == '"good" one'
 
 
 def test_values_name_classes_and_leave_out_the_rest(tmp_path):
     (tmp_path / "x.csv").write_text("text,stars\nfine,4\nso so,3\nbad,1\n")
     values = {"negative": ("1", "2"), "positive": ("4", "5")}
-    data = Data("x", "", ("negative", "positive"), "text", "stars", {"test": "x.csv"}, values=values)
+    data = Data("x", "", "text", ("negative", "positive"), "stars", files={"test": "x.csv"}, values=values)
     assert data.examples("test", tmp_path) == [Example("fine", 1), Example("bad", 0)]
 
 
 def test_rows_cut_a_file_into_splits(tmp_path):
     write_reviews(tmp_path)
     files = {"train": "reviews.jsonl", "test": "reviews.jsonl"}
-    data = Data("x", "", ("a", "b"), "text", "label", files, rows={"train": (0, 3), "test": (3, 4)})
+    data = Data("x", "", "text", ("a", "b"), "label", files=files, rows={"train": (0, 3), "test": (3, 4)})
     assert [len(data.examples(split, tmp_path)) for split in ("train", "test")] == [3, 1]
 
 
 def test_pairs_and_evidence(tmp_path):
     row = {"p": "one", "h": "two", "label": 0, "e": [[{"start_token": 0, "end_token": 1}]]}
     (tmp_path / "x.jsonl").write_text(json.dumps(row))
-    data = Data("x", "", ("a", "b"), ("p", "h"), "label", {"test": "x.jsonl"}, evidence="e")
+    data = Data("x", "", ("p", "h"), ("a", "b"), "label", files={"test": "x.jsonl"}, evidence="e")
     assert data.examples("test", tmp_path) == [Example(("one", "two"), 0, ((0, 1),))]
 
 
@@ -109,7 +109,7 @@ def test_pairs_and_evidence(tmp_path):
 )
 def test_a_wrong_file_is_said_plainly(tmp_path, content, message):
     (tmp_path / "x.jsonl").write_text(content)
-    data = Data("x", "", ("negative", "positive"), "text", "label", {"test": "x.jsonl"})
+    data = Data("x", "", "text", ("negative", "positive"), "label", files={"test": "x.jsonl"})
     with pytest.raises(InputError) as error:
         data.examples("test", tmp_path)
     assert message in str(error.value)

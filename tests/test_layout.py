@@ -19,7 +19,8 @@ RANKS = {
     "engine": 3,
     "methods": 4, "heads": 4,
     "domains": 5, "metrics": 5, "attribution": 5, "loading": 5,
-    "explanation": 6, "image_explanation": 6, "texts": 6, "images": 6, "explainer": 6, "evaluation": 6, "checking": 6,
+    "explanation": 6, "image_explanation": 6, "texts": 6, "images": 6,
+    "questions": 6, "language": 6, "continuation": 6, "explainer": 6, "evaluation": 6, "checking": 6,
     "bench": 7, "audit": 7,
     "cli": 8, "cli_bench": 8, "cli_images": 8, "serve": 8,
 }  # fmt: skip

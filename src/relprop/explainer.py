@@ -19,6 +19,7 @@ from relprop.heads import Heads
 from relprop.images import Images, is_image_processor
 from relprop.loading import load
 from relprop.metrics import FAITHFULNESS, faithfulness
+from relprop.questions import Questions, answers_questions, paired
 from relprop.registry import METHODS
 from relprop.texts import Texts
 from relprop.types import Attribution
@@ -41,9 +42,7 @@ class Explainer:
         check_model(model)
         self.model: Any = model
         self.tokenizer = tokenizer
-        self.domain: Texts | Images = (
-            Images(model, tokenizer) if is_image_processor(tokenizer) else Texts(model, tokenizer)
-        )
+        self.domain: Texts | Images = _domain(model, tokenizer)
 
     @property
     def labels(self) -> dict[int, str]:
@@ -59,8 +58,10 @@ class Explainer:
 
     def __call__(
         self,
-        given: Any,
+        given: Any = None,
         *,
+        question: str | list[str] | None = None,
+        context: str | list[str] | None = None,
         target: Any = None,
         method: str | list[str] = DEFAULT_METHOD,
         batch_size: int = 32,
@@ -79,13 +80,15 @@ class Explainer:
         `special="drop"` leaves out special tokens. Other options are the method's own; with several methods, each takes
         those that it has.
         """
+        if question is not None or context is not None:
+            given = paired(given, question, context)
         methods = method if isinstance(method, list) else [method]
         single = not isinstance(given, list)
         every: list[Any] = [given] if single else given
         asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
         _check(special, batch_size, max_length, methods)
-        rows: Any = self.domain.encode(every, max_length)
-        targets = self.targets(target, len(rows))
+        rows: Any
+        rows, targets = self.domain.prepared(every, self._each(target, len(every)), max_length)
         done: dict[int, list[Any]] = {}
         for batch in _progress(self.domain.batches(rows, batch_size), progress):
             parts = [rows[i] for i in batch]
@@ -176,12 +179,21 @@ class Explainer:
 
     def targets(self, target: Any, count: int) -> list[Any]:
         """One target an example; a language model's tokens as ids."""
+        return [self.domain.target(one) for one in self._each(target, count)]
+
+    def _each(self, target: Any, count: int) -> list[Any]:
         if isinstance(target, Tensor):
             target = target.tolist()
         each = target if isinstance(target, list) else [target] * count
         if len(each) != count:
             raise TargetError(f"{len(each)} targets for {count} {self.domain.name}")
-        return [self.domain.target(one) for one in each]
+        return each
+
+
+def _domain(model: Any, tokenizer: Any) -> Texts | Images:
+    if is_image_processor(tokenizer):
+        return Images(model, tokenizer)
+    return Questions(model, tokenizer) if answers_questions(model) else Texts(model, tokenizer)
 
 
 def _check(special: str, batch_size: int, max_length: int | None, methods: list[str]) -> None:

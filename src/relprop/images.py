@@ -55,6 +55,11 @@ class Images:
                 raise InputError(f"image {number} of the list: {error}" if len(given) > 1 else str(error)) from None
         return rows
 
+    def prepared(
+        self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None
+    ) -> tuple[list[Pixels], list[Any]]:
+        return self.encode(given, max_length), list(targets)
+
     def _encoded(self, given: Any) -> Pixels:
         picture = opened(given)
         values = pixels(self.processor, picture)

@@ -27,6 +27,43 @@ class Chosen:
     exact: tuple[Any, ...] = ()  # per example the same target with nothing left to predict
 
 
+@dataclass(frozen=True)
+class Answer:
+    """Question answering: the logit of a given start, of a given end, or the sum of both."""
+
+    start: int | None
+    end: int | None
+
+    def __call__(self, outputs: Any) -> Tensor:
+        parts = [(field(outputs, "start_logits"), self.start), (field(outputs, "end_logits"), self.end)]
+        return torch.stack(
+            [logits[:, place] for logits, place in parts if logits is not None and place is not None]
+        ).sum(0)
+
+
+@dataclass(frozen=True)
+class TokenAt:
+    """A language model's logit of a token at a row; `against` another token, their difference.
+
+    Rows are best counted from the end: so the target is the same where the model gives the last rows only.
+    """
+
+    row: int
+    token: int
+    against: int | None = None
+
+    def __call__(self, outputs: Any) -> Tensor:
+        row = logits_of(outputs)[:, self.row]
+        return row[:, self.token] if self.against is None else row[:, self.token] - row[:, self.against]
+
+
+@dataclass(frozen=True)
+class Several:
+    """Several targets of a single example: one forward pass, and for each its own way back."""
+
+    targets: tuple[Callable[[Any], Tensor], ...]
+
+
 def choose(target: Any, outputs: Any, inputs: Mapping[str, Any], labels: Labels | None = None) -> Chosen:
     """Read the target off the outputs.
 
@@ -36,6 +73,9 @@ def choose(target: Any, outputs: Any, inputs: Mapping[str, Any], labels: Labels 
     """
     if callable(target):
         return _own_function(target, outputs)
+    if isinstance(target, Several):
+        values = [_own_function(one, outputs).value for one in target.targets]
+        return Chosen(torch.cat(values), tuple(map(_name, target.targets)), exact=target.targets)
     if isinstance(target, list) and target and all(map(callable, target)):
         values = [_own_function(one, outputs).value[i] for i, one in enumerate(target)]
         return Chosen(torch.stack(values), tuple(map(_name, target)), exact=tuple(target))
@@ -100,7 +140,7 @@ def _own_function(target: Callable[[Any], Tensor], outputs: Any) -> Chosen:
 
 
 def _name(target: Callable[..., Any]) -> str:
-    return getattr(target, "__name__", "target")
+    return getattr(target, "__name__", type(target).__name__)
 
 
 def _classes(target: Any, rows: Tensor, labels: Labels | None) -> Chosen:
@@ -179,19 +219,7 @@ def _answer(target: Any, start: Tensor, end: Tensor) -> Chosen:
         raise TargetError(f'a question-answering target is "start", "end", "span" or (start, end), got {target!r}')
     (a,), (b,) = first.exact, last.exact
     if target == "start":
-        return Chosen(first.value, (f"start {a}",), exact=(_span(a, None),))
+        return Chosen(first.value, (f"start {a}",), exact=(Answer(a, None),))
     if target == "end":
-        return Chosen(last.value, (f"end {b}",), exact=(_span(None, b),))
-    return Chosen(first.value + last.value, (f"span {a}-{b}",), exact=(_span(a, b),))
-
-
-def _span(start: int | None, end: int | None) -> Callable[[Any], Tensor]:
-    """The logit of a given start, of a given end, or the sum of both."""
-
-    def span(outputs: Any) -> Tensor:
-        parts = [(field(outputs, "start_logits"), start), (field(outputs, "end_logits"), end)]
-        return torch.stack(
-            [logits[:, place] for logits, place in parts if logits is not None and place is not None]
-        ).sum(0)
-
-    return span
+        return Chosen(last.value, (f"end {b}",), exact=(Answer(None, b),))
+    return Chosen(first.value + last.value, (f"span {a}-{b}",), exact=(Answer(a, b),))

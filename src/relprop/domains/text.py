@@ -6,7 +6,7 @@ import re
 import unicodedata
 import warnings
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,7 @@ def encode(tokenizer: Any, text: Text, limit: int | None) -> Encoded:
     count = len(whole["input_ids"])
     cut = limit is not None and count > limit
     kept = tokenizer(*parts, **options, truncation=True, max_length=limit) if cut else whole
-    units = tuple(_units(tokenizer, parts, kept))
+    units = units_of(tokenizer, parts, kept)
     if limit is not None and len(units) > limit:  # the special tokens alone are more: nothing was cut
         units = ()
     if all(unit.special for unit in units):
@@ -92,15 +92,22 @@ def encode(tokenizer: Any, text: Text, limit: int | None) -> Encoded:
     note = f"the text has {count} tokens, {limit} are read: {_lost(parts, units)}" if cut else None
     if note:
         warnings.warn(note, TruncationWarning, stacklevel=2)
-    names = [name for name in getattr(tokenizer, "model_input_names", ["input_ids"]) if name in kept]
-    ids = {name: list(kept[name]) for name in dict.fromkeys(["input_ids", *names]) if name != "attention_mask"}
-    return Encoded(ids, units, note)
+    return Encoded(ids_of(tokenizer, kept), units, note)
 
 
-def _units(tokenizer: Any, parts: tuple[str, ...], encoding: Any) -> list[Unit]:
+def ids_of(tokenizer: Any, encoding: Mapping[str, Any]) -> dict[str, list[int]]:
+    """What the tokenizer makes for the model, but for the attention mask, which follows from the length."""
+    names = [name for name in getattr(tokenizer, "model_input_names", ["input_ids"]) if name in encoding]
+    return {name: list(encoding[name]) for name in dict.fromkeys(["input_ids", *names]) if name != "attention_mask"}
+
+
+def units_of(
+    tokenizer: Any, parts: tuple[str, ...], encoding: Any, segments: Sequence[int | None] | None = None
+) -> tuple[Unit, ...]:
+    """The tokens with their places in the texts. `segments`: which text each is from, None for special tokens."""
     ids, special = encoding["input_ids"], encoding["special_tokens_mask"]
     tokens = tokenizer.convert_ids_to_tokens(ids)
-    segments = _segments(encoding, len(ids))
+    segments = _segments(encoding, len(ids)) if segments is None else segments
     places = encoding["offset_mapping"] if "offset_mapping" in encoding else [None] * len(ids)
     ends = [_word_ends(part) for part in parts]
     units = []
@@ -114,7 +121,7 @@ def _units(tokenizer: Any, parts: tuple[str, ...], encoding: Any) -> list[Unit]:
             piece = parts[segment][start:end]
             word = bisect_right(ends[segment], end if piece == " " else start)  # a lone blank leads the next word
             units.append(Unit(piece, start, end, segment=segment, word=word))
-    return units
+    return tuple(units)
 
 
 def _word_ends(text: str) -> list[int]:

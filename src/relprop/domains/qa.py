@@ -1,0 +1,95 @@
+"""A question and its context: in overlapping windows where the context is long, and answers as spans of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relprop.domains.text import Encoded, ids_of, parts_of, units_of
+from relprop.errors import InputError
+
+OVERLAP = 128  # tokens that neighbouring windows share, as is usual for SQuAD
+LONGEST = 30  # tokens of a predicted answer, as is usual for SQuAD
+
+
+def windows(
+    tokenizer: Any, question: str, context: str, limit: int | None, overlap: int | None = None
+) -> list[Encoded]:
+    """The question with as much of the context as fits, again and again until the context is read.
+
+    Neighbouring windows share `overlap` tokens of the context: at most half of what fits.
+    """
+    parts = parts_of((question, context))
+    if not tokenizer.is_fast:
+        raise InputError("question answering needs a fast tokenizer: only those know where a token lies in the text")
+    options: dict[str, Any] = {"return_special_tokens_mask": True, "return_offsets_mapping": True, "verbose": False}
+    whole = tokenizer(*parts, **options)
+    count = len(whole["input_ids"])
+    if limit is None or count <= limit:
+        return [Encoded(ids_of(tokenizer, whole), units_of(tokenizer, parts, whole), None)]
+    room = limit - (count - whole.sequence_ids().count(1))
+    if room < 2:
+        asked = whole.sequence_ids().count(0)
+        raise InputError(
+            f"the question has {asked} tokens, which leaves no room for the context in the {limit} that are read: "
+            "shorten the question"
+        )
+    stride = min(OVERLAP if overlap is None else overlap, room // 2)
+    many = tokenizer(
+        *parts, **options, truncation="only_second", max_length=limit, stride=stride, return_overflowing_tokens=True
+    )
+    rows = []
+    for number in range(len(many["input_ids"])):
+        one = {name: values[number] for name, values in many.items()}
+        rows.append(Encoded(ids_of(tokenizer, one), units_of(tokenizer, parts, one, many.sequence_ids(number)), None))
+    return rows
+
+
+@dataclass(frozen=True)
+class Span:
+    """An answer in one window: its first and last token, and how well the model scores it."""
+
+    first: int
+    last: int
+    score: float
+
+
+def no_answer_row(tokenizer: Any, row: Encoded) -> int:
+    """The token at which a model that knows unanswerable questions (SQuAD 2) points when nothing answers.
+
+    [CLS], where there is one; else the token that begins the text; else the first.
+    """
+    ids = row.ids["input_ids"]
+    for token in (tokenizer.cls_token_id, tokenizer.bos_token_id):
+        if token in ids:
+            return ids.index(token)
+    return 0
+
+
+def best_span(row: Encoded, start: Tensor, end: Tensor, longest: int = LONGEST) -> Span | None:
+    """The likeliest answer within the context, from a window's logits [tokens]; None where there is no context."""
+    inside = torch.tensor([unit.segment == 1 and not unit.special for unit in row.units])
+    pairs = start.double()[:, None] + end.double()[None, :]
+    allowed = torch.ones_like(pairs, dtype=torch.bool).triu().tril(longest - 1) & inside[:, None] & inside[None, :]
+    if not allowed.any():
+        return None
+    pairs = pairs.masked_fill(~allowed, -torch.inf)
+    first, last = divmod(int(pairs.argmax()), len(row.units))
+    return Span(first, last, pairs[first, last].item())
+
+
+def span_of(row: Encoded, begin: int, stop: int) -> tuple[int, int] | None:
+    """The first and last token of the context's characters [begin, stop); None where the window does not hold them."""
+    inside = [
+        i for i, unit in enumerate(row.units)
+        if unit.segment == 1 and unit.start is not None and unit.end is not None
+        and unit.start < stop and unit.end > begin
+    ]  # fmt: skip
+    if not inside:
+        return None
+    first, last = row.units[inside[0]], row.units[inside[-1]]
+    whole = first.start is not None and first.start <= begin and last.end is not None and last.end >= stop
+    return (inside[0], inside[-1]) if whole else None
