@@ -92,19 +92,23 @@ def time_ratios(work: Work, methods: tuple[str, ...], rounds: int) -> dict[str, 
     model = build(work).requires_grad_(False)
     inputs = inputs_for(work)
     reference = runner("plain", model, inputs)
-    ratios: dict[str, list[float]] = {method: [] for method in methods}
+    return {method: paired_ratios(runner(method, model, inputs), reference, rounds) for method in methods}
+
+
+def paired_ratios(run: Callable[[], None], reference: Callable[[], None], rounds: int) -> float:
+    """Median over rounds of run / reference, the two one after the other, in turn first."""
+    run()
+    reference()
+    ratios = []
     gc.disable()
-    for method in methods:
-        run = runner(method, model, inputs)
-        run(), reference()
-        for number in range(rounds):
-            pair = (run, reference) if number % 2 else (reference, run)
-            times = [seconds(one) for one in pair]
-            own, other = times if number % 2 else times[::-1]
-            ratios[method].append(own / other)
-        gc.collect()
+    for number in range(rounds):
+        pair = (run, reference) if number % 2 else (reference, run)
+        times = [seconds(one) for one in pair]
+        own, other = times if number % 2 else times[::-1]
+        ratios.append(own / other)
     gc.enable()
-    return {method: statistics.median(values) for method, values in ratios.items()}
+    gc.collect()
+    return statistics.median(ratios)
 
 
 def peak_memory(work: Work, method: str) -> float:
@@ -113,10 +117,15 @@ def peak_memory(work: Work, method: str) -> float:
     inputs = inputs_for(work)
     small = {name: value[:, :8] for name, value in inputs.items()}
     runner(method, model, small)()  # libraries loaded, thread pools made
+    return added_memory(runner(method, model, inputs))
+
+
+def added_memory(run: Callable[[], None]) -> float:
+    """Megabytes that it adds to the peak of what this process has resident."""
     gc.collect()
     before = _resident()
     _reset_peak()
-    runner(method, model, inputs)()
+    run()
     return (_peak() - before) / 2**20
 
 

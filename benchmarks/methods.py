@@ -87,12 +87,13 @@ def flow_speed() -> None:
     import numpy as np
 
     from relprop.methods.flow import max_flows
-    from relprop.methods.maps import mean_heads, row_normalised, weight_maps, with_identity
+    from relprop.methods.maps import mean_heads, normalised_with_identity, weight_maps
 
     work = Work("bert-base", 24)
     model = build(work)
-    maps = weight_maps(model, inputs_for(work), 1, "flow", lambda a: row_normalised(with_identity(mean_heads(a))))
-    capacities, readout = torch.stack(maps.folded, 1)[0].double().numpy(), maps.readout[0].double().numpy()
+    maps = weight_maps(model, inputs_for(work), 1, "flow", mean_heads)
+    layers = [normalised_with_identity(one) for one in maps.folded]
+    capacities, readout = torch.stack(layers, 1)[0].double().numpy(), maps.readout[0].double().numpy()
     ours = min(seconds(lambda: void(max_flows(capacities, readout))) for _ in range(3))
     graph = networkx.DiGraph()
     blocks, tokens, _ = capacities.shape

@@ -154,7 +154,8 @@ def test_numbers_are_the_metrics_own(data: Path, model: str, explain: str) -> No
         for metric, value in expected.items():
             statistic = statistic_of(metric, columns)
             assert statistic is not None
-            assert statistic(np.ones((1, 10)))[0] == pytest.approx(value, abs=1e-6), metric
+            # 1e-5: rounding differs between sizes of batches, and the mean AP sees when two pixels swap
+            assert statistic(np.ones((1, 10)))[0] == pytest.approx(value, abs=1e-5), metric
         curve = found.curves[method.label]["negative_auc_target"]
         assert np.mean(curve.values, 0) == pytest.approx(result.accuracy("negative", "target"))
         assert curve.at == list(result.fractions)

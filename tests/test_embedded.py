@@ -57,3 +57,17 @@ def test_any_text_can_be_read() -> None:
     units = relprop.explain("Unquestionably zany! 100% ~ @#$ qwxz").units
     assert "[UNK]" not in {unit.text for unit in units}
     assert "".join(unit.text for unit in units if not unit.special) == "Unquestionablyzany!100%~@#$qwxz"
+
+
+def test_the_language_model_reads_any_text_and_tells_stories() -> None:
+    """Plain files of at most 10 MB, single precision; names stay whole, what is unknown comes in bytes."""
+    assert max(path.stat().st_size for path in EMBEDDED["stories"].iterdir()) < 10_000_000
+    explainer = relprop.Explainer("stories")
+    assert {str(parameter.dtype) for parameter in explainer.model.parameters()} == {"torch.float32"}
+    told = explainer("Once upon a time, there was a little girl named Lily. She loved to play")
+    assert told.prediction == "'outside'"
+    assert told.ledger.closes(1e-4)
+    text = "Żółw said: qwxz 😀!"
+    ids = explainer.tokenizer(text)["input_ids"]
+    assert explainer.tokenizer.unk_token_id not in ids
+    assert explainer.tokenizer.decode(ids, skip_special_tokens=True) == text

@@ -231,20 +231,6 @@ def test_language_models_contrast_tokens():
     assert explainer("the film is").target == explainer("the film is").prediction
 
 
-@pytest.mark.parametrize("target", ["start", "end", "span", None, (5, 7)])
-def test_question_answering(target):
-    """The logits of the answer's ends; in a list too, where padding must answer nothing."""
-    model, tokenizer = tiny("qa")
-    pair = ("was it good?", "the movie is a good movie")
-    outputs = model(**tokenizer(*pair, return_tensors="pt"))
-    start, end = outputs.start_logits[0], outputs.end_logits[0]
-    expected = {"start": start.max(), "end": end.max(), (5, 7): start[5] + end[7]}.get(target, start.max() + end.max())
-    explainer = Explainer(model, tokenizer)
-    e = explainer(pair, target=target)
-    assert e.value == pytest.approx(expected.item(), abs=1e-5)
-    assert_near(explainer([(pair[0], pair[1] * 2), pair], target=target)[1], e)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

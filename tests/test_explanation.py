@@ -35,7 +35,14 @@ SCORES = (0.5, 0.25, -0.125, 1 / 3, 0.0, -0.0, 1e-300, 2.0, -4.0, 1e300, 0.1)
 LEDGER = Ledger(1.5, (Entry("", "inputs", "input", 1.0), Entry("a.b", "linear", "bias", 0.5)), itemised=True)
 PLAIN = Explanation((TEXT,), UNITS, SCORES, "lrp_ah_ln", "positive", 1.5)
 FULL = replace(
-    PLAIN, prediction="positiv\u0308", probability=0.75, ledger=LEDGER, baseline=-0.5, truncated="cut", merged=True
+    PLAIN,
+    prediction="positiv\u0308",
+    probability=0.75,
+    ledger=LEDGER,
+    baseline=-0.5,
+    truncated="cut",
+    merged=True,
+    answer=(2, 8),
 )
 PAIR = replace(PLAIN, text=("Un", "good"), units=(Unit("Un", 0, 2), Unit("good", 0, 4, segment=1)), scores=(0.1, 0.2))
 
@@ -88,6 +95,7 @@ SCHEMA = {
         "baseline": {"type": ["number", "null"]},
         "truncated": {"type": ["string", "null"]},
         "merged": {"type": "boolean"},
+        "answer": {"type": ["array", "null"], "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
     },
     "additionalProperties": False,
 }

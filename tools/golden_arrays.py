@@ -39,7 +39,7 @@ from golden_cases import (
 from relprop.attribution import attribute
 from relprop.methods.decomposition import Measure
 
-TOLERANCES = {"bert": 1e-6, "ali_bert": 1e-6, "bert_qa": 1e-6, "vit": 1e-4}
+TOLERANCES = {"bert": 1e-6, "ali_bert": 1e-6, "bert_qa": 1e-9, "vit": 1e-4}
 
 
 @dataclass(frozen=True)
@@ -368,9 +368,12 @@ def _question_answering() -> Iterator[Line]:
         file, "generate_attn_last_layer", "`attention_last`, mean over rows, [CLS] on [CLS] set to 0",
         lambda c: mean_of_rows(mean_attention(c)[-1]), _READ_ALL,
     )  # fmt: skip
-    yield Line(file, "attn_cam_nomask", "R_b", lambda c: passed(c, "broadcast").arrived, _SLIP)
-    yield Line(file, "attn_cam_M1", "2 R_b, mask=M1", lambda c: 2 * passed(c, "broadcast", "M1").arrived, _SLIP)
-    yield Line(file, "relprop_input", "relevance at the first block", lambda c: passed(c, "broadcast").source, _SLIP)
+    for array, says, found in (  # its stabiliser, which the paper's rules do not have, moves these
+        ("attn_cam_nomask", "R_b", lambda c: passed(c, "broadcast").arrived),
+        ("attn_cam_M1", "2 R_b, mask=M1", lambda c: 2 * passed(c, "broadcast", "M1").arrived),
+        ("relprop_input", "relevance at the first block", lambda c: passed(c, "broadcast").source),
+    ):
+        yield Line(file, array, says, found, _SLIP, within=1e-6)
     yield Line(file, "MGAE_nomask", "`mask_lrp`", mask_lrp_with_slip(None, 1), _SLIP)
     yield Line(file, "MGAE_M1", "`mask_lrp` (mask=M1)", mask_lrp_with_slip("M1", 2), _SLIP)
 

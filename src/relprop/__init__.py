@@ -14,6 +14,7 @@ _HOMES = {
     "explain": "relprop.explainer",
     "Explainer": "relprop.explainer",
     "Explanation": "relprop.explanation",
+    "Continuation": "relprop.continuation",
     "ImageExplanation": "relprop.image_explanation",
     "attribute": "relprop.attribution",
     "check": "relprop.checking",
@@ -26,6 +27,7 @@ _HOMES = {
 
 __all__ = [
     "Attribution",
+    "Continuation",
     "Explainer",
     "Explanation",
     "ImageExplanation",
@@ -42,6 +44,7 @@ __all__ = [
 if TYPE_CHECKING:
     from relprop.attribution import attribute, rules
     from relprop.checking import check
+    from relprop.continuation import Continuation
     from relprop.errors import RelpropError
     from relprop.explainer import Explainer, explain
     from relprop.explanation import Explanation

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import relprop.methods  # noqa: F401  (fills the registry)
+from relprop.engine.calling import answers_questions, is_dispatched
 from relprop.engine.propagation import Propagation
+from relprop.engine.run import predict
 from relprop.errors import InputError, ModelError
 from relprop.registry import METHODS
 from relprop.rulebook.rulesets import RuleSet, ruleset
+from relprop.targets import Several, name_of, terms_of
 from relprop.types import Attribution
 
 DEFAULT_METHOD = "lrp_conservative"
@@ -34,11 +38,44 @@ def attribute(
     """
     record = METHODS[method]
     record.check(options)
+    if isinstance(target, Several) and not record.several:
+        raise InputError(f'method "{record.name}" explains one target at a time')
     named = _named(model, inputs)
     check_model(model)
     _check_inputs(model, named)
-    result: Attribution = record.function(model, named, target, **options)
-    return result
+
+    def explained(target: Any) -> Attribution:
+        return record.function(model, named, target, **options)  # type: ignore[no-any-return]
+
+    if record.additive or not answers_questions(model):
+        return explained(target)
+    return _term_by_term(explained, predict(model, named, target).exact)
+
+
+def _term_by_term(explained: Callable[[Any], Attribution], targets: Sequence[Any]) -> Attribution:
+    """The two ends of an answer explained one by one and added, as in [Song24]: for methods that are not additive.
+
+    Of a batch, the examples with fewer terms than others go along with weight 0.
+    """
+    every = [terms_of(one) for one in targets]
+    found, signs = [], []
+    for k in range(max(map(len, every))):
+        own = [terms[k] if k < len(terms) else (0, terms[0][1]) for terms in every]
+        found.append(explained([one for _, one in own]))
+        signs.append(torch.tensor([sign for sign, _ in own]))
+
+    def added(numbers: list[Any]) -> Any:
+        weighted = zip(signs, numbers, strict=True)
+        return sum(sign.to(one).view(-1, *(1,) * (one.dim() - 1)) * one for sign, one in weighted)
+
+    return replace(
+        found[0],
+        scores=added([one.scores for one in found]),
+        value=added([one.value for one in found]),
+        target=tuple(map(name_of, targets)),
+        ledger=None,  # of the first term alone
+        baseline=None if found[0].baseline is None else added([one.baseline for one in found]),
+    )
 
 
 def rules(name: str | RuleSet) -> Propagation:
@@ -58,7 +95,7 @@ def rules(name: str | RuleSet) -> Propagation:
 def check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise ModelError(f"a model is a torch.nn.Module, got {type(model).__name__}")
-    if any(parameter.is_meta for parameter in model.parameters()):
+    if any(parameter.is_meta for parameter in model.parameters()) and not is_dispatched(model):
         raise ModelError("the model has no weights yet (meta device); load them before explaining")
 
 

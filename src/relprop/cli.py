@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from relprop import __version__, cli_bench, cli_images
+from relprop import __version__, cli_bench, cli_images, cli_language
 from relprop.errors import InputError, RelpropError
 
 if TYPE_CHECKING:
@@ -57,6 +57,20 @@ def explain(
     pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
     file: Annotated[Path | None, typer.Option(help="Explain every line of this file.")] = None,
     model: Annotated[str | None, typer.Option(help=f"{MODEL} Default: sentiment, or pets for images.")] = None,
+    lm: Annotated[
+        str | None, typer.Option(help="A language model, in place of --model: the text is its prompt.")
+    ] = None,
+    generate: Annotated[
+        int | None, typer.Option(help="With --lm: let it write so many tokens, and explain each.")
+    ] = None,
+    continuation: Annotated[
+        str | None, typer.Option(help="With --lm: explain each token of this text instead.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="With --lm: why each token and not this one, or not its 'runner-up'.")
+    ] = None,
+    question: Annotated[str | None, typer.Option(help="Ask this of the text, with a model that answers.")] = None,
+    context: Annotated[str | None, typer.Option(help="Where the answer stands, in place of the text.")] = None,
     method: Annotated[str, typer.Option(help="One of `relprop methods`.")] = "lrp_conservative",
     compare: Annotated[
         str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")
@@ -80,10 +94,15 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a text or an image and show it coloured. Also every line of a pipe or file, and a folder of images."""
-    paths = cli_images.pictures(text) if pair is None and file is None else None
+    cli_language.check(lm, model, generate=generate, continuation=continuation, against=against)
+    other = any(one is not None for one in (lm, question, context, pair, file))
+    paths = None if other else cli_images.pictures(text)
     outputs = cli_images.Outputs(html, png, json)
     folder = paths is not None and Path(str(text)).is_dir()
-    texts = [] if paths else _texts(text, pair, file)
+    if question is not None or context is not None:
+        texts: list[Any] = [cli_language.asked(model, text, question, context, file)]
+    else:
+        texts = [] if paths else _texts(text, pair, file)
     if folder:
         cli_images.check_folders(outputs)
     else:
@@ -92,9 +111,10 @@ def explain(
     from relprop.registry import METHODS
 
     names = [METHODS[name.strip()].name for name in (compare.split(",") if compare else [method])]
-    explainer = Explainer(model or ("pets" if paths else "sentiment"))
+    explainer = Explainer(lm or model or ("pets" if paths else "sentiment"))
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
-    targets = [_target(one, explainer.labels) for one in target] if target else [None]
+    whole = str(texts[0][1]) if question is not None else ""  # an answer may hold commas itself
+    targets = [one if one in whole else _target(one, explainer.labels) for one in target] if target else [None]
     if paths:
         _refuse_for_images(words=words, drop_special=drop_special)
         if folder and ledger:
@@ -107,6 +127,11 @@ def explain(
         typer.echo("".join(f"\n{_books(one)}\n" for one in maps) if ledger else "", nl=False)
         return
     special = "drop" if drop_special else "keep"
+    if (generate, continuation, against) != (None, None, None):
+        asked |= {"generate": generate, "continuation": continuation, "against": against, "special": special}
+        asked["target"] = targets[0]
+        cli_language.explain_continuations(explainer, texts, outputs, asked, words)
+        return
     by_target = [explainer(texts, target=one, special=special, **asked) for one in targets]
     stacked = (one for per_text in zip(*by_target, strict=True) for together in per_text for one in together)
     _show_texts([one.words() if words else one for one in stacked], ledger, outputs)

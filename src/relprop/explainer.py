@@ -11,15 +11,17 @@ from typing import Any
 from torch import Tensor, nn
 
 from relprop.attribution import DEFAULT_METHOD, attribute, check_model
-from relprop.engine.calling import labels_of
+from relprop.continuation import Continuation
+from relprop.engine.calling import answers_questions, labels_of
 from relprop.engine.sharing import shared_passes
 from relprop.errors import InputError, TargetError
 from relprop.evaluation import Evaluation, collected
 from relprop.heads import Heads
 from relprop.images import Images, is_image_processor
+from relprop.language import EncoderDecoder, Wish, continued, reads_and_writes
 from relprop.loading import load
 from relprop.metrics import FAITHFULNESS, faithfulness
-from relprop.questions import Questions, answers_questions, paired
+from relprop.questions import Questions, paired
 from relprop.registry import METHODS
 from relprop.texts import Texts
 from relprop.types import Attribution
@@ -62,6 +64,9 @@ class Explainer:
         *,
         question: str | list[str] | None = None,
         context: str | list[str] | None = None,
+        generate: int | dict[str, Any] | None = None,
+        continuation: str | None = None,
+        against: Any = None,
         target: Any = None,
         method: str | list[str] = DEFAULT_METHOD,
         batch_size: int = 32,
@@ -79,6 +84,13 @@ class Explainer:
         with one target each. `ledger`: itemise where the output went; None does so for a single text or image.
         `special="drop"` leaves out special tokens. Other options are the method's own; with several methods, each takes
         those that it has.
+
+        Question answering: `question` and `context`; `target` is "start", "end", an answer of the context (its text, or
+        its characters), "" for no answer, a pair of answers, or None for the predicted one.
+
+        Language models explain the next token; with `generate` (how many tokens, or settings of the model's own
+        `generate`) or a given `continuation`, each token of it, as a `Continuation`; `against` another token, or each
+        "runner-up".
         """
         if question is not None or context is not None:
             given = paired(given, question, context)
@@ -87,6 +99,14 @@ class Explainer:
         every: list[Any] = [given] if single else given
         asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
         _check(special, batch_size, max_length, methods)
+        if (generate, continuation, against) != (None, None, None):
+            if target is not None:
+                raise TargetError("generate and continuation explain every token of it: leave out target")
+            asked = {name: self._options(name, options, bool(ledger), False, len(methods) > 1) for name in methods}
+            wish = Wish(generate, continuation, against, batch_size, max_length)
+            by_name = [self._continued(one, wish, asked, special, progress) for one in every]
+            written = [[one[name] for name in methods] if isinstance(method, list) else one[method] for one in by_name]
+            return written[0] if single else written
         rows: Any
         rows, targets = self.domain.prepared(every, self._each(target, len(every)), max_length)
         done: dict[int, list[Any]] = {}
@@ -98,6 +118,16 @@ class Explainer:
                 done[i] = [one.without_special() for one in each] if special == "drop" else each
         results: list[Any] = [done[i] if isinstance(method, list) else done[i][0] for i in range(len(rows))]
         return results[0] if single else results
+
+    def _continued(
+        self, prompt: Any, wish: Wish, asked: dict[str, dict[str, Any]], special: str, progress: bool | None
+    ) -> dict[str, Continuation]:
+        if not isinstance(self.domain, Texts):
+            raise InputError("generate, continuation and against are for language models, not for models of images")
+        found = continued(self.domain, prompt, wish, asked, lambda parts: _progress(parts, progress))
+        return {
+            name: one.without_special() if special == "drop" else one for name, one in zip(asked, found, strict=True)
+        }
 
     def _options(
         self, method: str, options: dict[str, Any], ledger: bool | None, single: bool, several: bool
@@ -193,6 +223,8 @@ class Explainer:
 def _domain(model: Any, tokenizer: Any) -> Texts | Images:
     if is_image_processor(tokenizer):
         return Images(model, tokenizer)
+    if reads_and_writes(model):
+        return EncoderDecoder(model, tokenizer)
     return Questions(model, tokenizer) if answers_questions(model) else Texts(model, tokenizer)
 
 

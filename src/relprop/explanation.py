@@ -29,12 +29,13 @@ class Explanation:
     method: str
     target: str
     value: float  # the explained number: the target's logit, or a difference of logits
-    prediction: str = ""  # the likeliest class
+    prediction: str = ""  # the likeliest class, or the answer
     probability: float | None = None  # and its probability
     ledger: Ledger | None = None
     baseline: float | None = None  # the value at the baseline, for methods that have one
     truncated: str | None = None  # what was cut off
     merged: bool = False  # True for words made of sub-words
+    answer: tuple[int, int] | None = None  # of a question: the explained answer's characters in the context
 
     @property
     def accounted(self) -> float:
@@ -80,7 +81,8 @@ class Explanation:
         sure = f" ({self.probability:.2f})" if self.probability is not None else ""
         prediction = f"{self.prediction}{sure}" if self.prediction else ""
         note, shares = self.truncated or "", self.ledger is not None
-        return Heatmap(self.units, self.scores, self.method, self.target, self.value, prediction, note, shares)
+        words = (self.method, self.target, self.value, prediction, note)
+        return Heatmap(self.units, self.scores, *words, shares, self.answer)
 
     def show(self) -> None:
         """Print the coloured text to the terminal."""
@@ -135,7 +137,8 @@ def _revive(data: dict[str, Any]) -> dict[str, Any]:
     units, scores = tuple(Unit(**unit) for unit in data["units"]), tuple(data["scores"])
     if len(units) != len(scores):
         raise ValueError(f"{len(units)} units, {len(scores)} scores")
-    return {**data, "text": tuple(data["text"]), "units": units, "scores": scores, "ledger": ledger}
+    answer = None if data.get("answer") is None else tuple(data["answer"])
+    return {**data, "text": tuple(data["text"]), "units": units, "scores": scores, "ledger": ledger, "answer": answer}
 
 
 def show(explanations: Sequence[Explanation]) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from relprop.domains.image import Frame, frame, is_image_processor, opened, pixels
 from relprop.domains.patches import Grid, patch_grid
+from relprop.engine.calling import device_of
 from relprop.errors import InputError, ModelError
 from relprop.image_explanation import ImageExplanation
 from relprop.texts import class_name, likeliest, plain_ledger
@@ -131,4 +132,4 @@ class Images:
     def _as_input(self, values: Tensor) -> Tensor:
         """Where and as what the model computes."""
         first = next(parameter for parameter in self.model.parameters() if parameter.is_floating_point())
-        return values.to(first.device, first.dtype)
+        return values.to(device_of(self.model), first.dtype)

@@ -13,7 +13,7 @@ from torch import nn
 
 from relprop.errors import ModelError
 
-EMBEDDED = {name: Path(__file__).parent / "models" / name for name in ("sentiment", "pets", "digits")}
+EMBEDDED = {name: Path(__file__).parent / "models" / name for name in ("sentiment", "pets", "digits", "stories")}
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
@@ -52,7 +52,7 @@ def _check_folder(folder: Path) -> None:
 def _load_model(where: str) -> nn.Module:
     import transformers
 
-    with _quiet(), _as_model_errors(f'"{where}" cannot be loaded', where):
+    with quiet(), _as_model_errors(f'"{where}" cannot be loaded', where):
         config = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
         name, cls = _architecture(where, config)
         model, info = cls.from_pretrained(
@@ -86,7 +86,7 @@ def _load_tokenizer(where: str) -> Any:
 
     if Path(where).is_dir() and not _has_tokenizer(Path(where)):
         raise ModelError(f'"{where}" holds no tokenizer: there is no tokenizer.json, vocab.txt or the like')
-    with _quiet(), _as_model_errors(f'the tokenizer of "{where}" cannot be loaded', where):
+    with quiet(), _as_model_errors(f'the tokenizer of "{where}" cannot be loaded', where):
         return transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 
 
@@ -95,7 +95,7 @@ def _load_image_processor(where: str) -> Any:
 
     if Path(where).is_dir() and not (Path(where) / "preprocessor_config.json").is_file():
         raise ModelError(f'"{where}" holds no image processor: there is no preprocessor_config.json')
-    with _quiet(), _as_model_errors(f'the image processor of "{where}" cannot be loaded', where):
+    with quiet(), _as_model_errors(f'the image processor of "{where}" cannot be loaded', where):
         return transformers.AutoImageProcessor.from_pretrained(where, trust_remote_code=False)
 
 
@@ -105,7 +105,7 @@ def _has_tokenizer(folder: Path) -> bool:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No bars and no warnings while transformers loads: what it would warn of is checked after."""
     from transformers import logging
 

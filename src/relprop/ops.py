@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.nn import functional as F
 
 from relprop.errors import ModelError
@@ -35,6 +36,8 @@ INPLACE_ARGUMENT = {
     "leaky_relu": 2, "threshold": 3, "hardtanh": 3, "dropout": 3, "dropout1d": 3, "dropout2d": 3, "alpha_dropout": 3,
 }  # fmt: skip
 
+_OWN = {"aten", "prims", "prim"}  # namespaces of torch's own operations
+
 SECOND_OPERAND = ("other", "mat2", "vec2", "exponent")
 
 # Operations in which an operand that does not depend on the input adds a constant to the result.
@@ -44,6 +47,7 @@ AFFINE = {
     "select_scatter", "copy", "fill", "zero", "maximum", "minimum", "max", "min", "amax", "batch_norm", "addmm",
     "baddbmm", "addbmm", "addcmul", "lerp", "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "layer_norm", "group_norm", "index_reduce", "constant_pad_nd", "block_diag",
+    "rounding",
 }  # fmt: skip
 
 # Where an additive bias stands among the positional arguments, and the dimension of the result that it spans.
@@ -61,6 +65,7 @@ class Op:
     function: Function
     in_place: bool = False
     query: bool = False
+    custom: bool = False  # from outside of torch's own operations: it may have no gradient
 
 
 _known: dict[Function, Op] = {}
@@ -76,6 +81,11 @@ def op_of(func: Function) -> Op:
 
 def _identify(func: Function) -> Op:
     spelled = getattr(func, "__name__", type(func).__name__)
+    if isinstance(func, OpOverload | OpOverloadPacket):  # torch.ops.library.name.overload
+        packet = func.overloadpacket if isinstance(func, OpOverload) else func
+        spelled = packet.__name__
+        if packet._qualified_op_name.split("::")[0] not in _OWN:
+            return Op(packet._qualified_op_name, func, custom=True)
     if spelled == "__get__":
         name = getattr(func.__self__, "__name__", "")  # type: ignore[attr-defined]
         return Op(name, func, query=name not in TENSOR_PROPERTIES)

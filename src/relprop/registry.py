@@ -23,7 +23,9 @@ class Record(Generic[F]):
     gradients: bool  # needs a backward pass
     citation: str
     complete: bool = False  # the scores sum to value - baseline
+    additive: bool = False  # the scores of a sum of targets are the sum of their scores
     maps: bool = False  # needs one attention map of all tokens by all tokens a block
+    several: bool = False  # takes `targets.Several`: many targets of one example from a single forward pass
     two_way: bool = False  # its pass carries the gradient and relevance, so that it serves most other methods too
 
     @property

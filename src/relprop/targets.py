@@ -14,6 +14,7 @@ from torch import Tensor
 from relprop.errors import TargetError, unknown_name
 
 Labels = Mapping[int, str]
+Terms = tuple[tuple[int, Any], ...]  # of a target that is a sum: each with its sign
 ANSWER_PARTS = ("start", "end", "span")
 
 
@@ -39,6 +40,36 @@ class Answer:
         return torch.stack(
             [logits[:, place] for logits, place in parts if logits is not None and place is not None]
         ).sum(0)
+
+    @property
+    def __name__(self) -> str:
+        if self.start is None or self.end is None:
+            return f"end {self.end}" if self.start is None else f"start {self.start}"
+        return f"span {self.start}-{self.end}"
+
+    @property
+    def terms(self) -> Terms:
+        ends = (Answer(self.start, None), Answer(None, self.end))
+        return tuple((1, one) for one in ends if one != Answer(None, None))
+
+
+@dataclass(frozen=True)
+class Against:
+    """Question answering: how much more one answer scores than another."""
+
+    answer: Answer
+    other: Answer
+
+    def __call__(self, outputs: Any) -> Tensor:
+        return self.answer(outputs) - self.other(outputs)
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.answer.__name__} - {self.other.__name__}"
+
+    @property
+    def terms(self) -> Terms:
+        return (*self.answer.terms, *((-sign, one) for sign, one in self.other.terms))
 
 
 @dataclass(frozen=True)
@@ -75,10 +106,10 @@ def choose(target: Any, outputs: Any, inputs: Mapping[str, Any], labels: Labels 
         return _own_function(target, outputs)
     if isinstance(target, Several):
         values = [_own_function(one, outputs).value for one in target.targets]
-        return Chosen(torch.cat(values), tuple(map(_name, target.targets)), exact=target.targets)
+        return Chosen(torch.cat(values), tuple(map(name_of, target.targets)), exact=target.targets)
     if isinstance(target, list) and target and all(map(callable, target)):
         values = [_own_function(one, outputs).value[i] for i, one in enumerate(target)]
-        return Chosen(torch.stack(values), tuple(map(_name, target)), exact=tuple(target))
+        return Chosen(torch.stack(values), tuple(map(name_of, target)), exact=tuple(target))
     if field(outputs, "start_logits") is not None:
         return _answers(target, outputs, inputs)
     logits = logits_of(outputs)
@@ -113,7 +144,7 @@ def logits_of(outputs: Any) -> Tensor:
 
 def last_real_row(inputs: Mapping[str, Any], length: int, batch: int) -> Tensor:
     """Index of each example's last row that is no padding."""
-    mask = inputs.get("attention_mask")
+    mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
     if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.shape[1] != length:
         return torch.full((batch,), length - 1)
     return (torch.arange(length, device=mask.device) * (mask != 0)).argmax(1)
@@ -136,11 +167,16 @@ def _own_function(target: Callable[[Any], Tensor], outputs: Any) -> Chosen:
     if not isinstance(value, Tensor) or value.dim() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise TargetError(f"the target function must give one number an example (a 1-d tensor), it gave {shape}")
-    return Chosen(value, (_name(target),) * len(value), exact=(target,) * len(value))
+    return Chosen(value, (name_of(target),) * len(value), exact=(target,) * len(value))
 
 
-def _name(target: Callable[..., Any]) -> str:
+def name_of(target: Callable[..., Any]) -> str:
     return getattr(target, "__name__", type(target).__name__)
+
+
+def terms_of(target: Any) -> Terms:
+    """What a target is the sum of: itself, if nothing else."""
+    return getattr(target, "terms", ((1, target),))
 
 
 def _classes(target: Any, rows: Tensor, labels: Labels | None) -> Chosen:
@@ -218,8 +254,6 @@ def _answer(target: Any, start: Tensor, end: Tensor) -> Chosen:
     else:
         raise TargetError(f'a question-answering target is "start", "end", "span" or (start, end), got {target!r}')
     (a,), (b,) = first.exact, last.exact
-    if target == "start":
-        return Chosen(first.value, (f"start {a}",), exact=(Answer(a, None),))
-    if target == "end":
-        return Chosen(last.value, (f"end {b}",), exact=(Answer(None, b),))
-    return Chosen(first.value + last.value, (f"span {a}-{b}",), exact=(Answer(a, b),))
+    exact = Answer(None if target == "end" else a, None if target == "start" else b)
+    value = {"start": first.value, "end": last.value}.get(target, first.value + last.value)
+    return Chosen(value, (exact.__name__,), exact=(exact,))

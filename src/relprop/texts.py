@@ -12,10 +12,11 @@ from torch import Tensor
 
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded, Text
-from relprop.engine.calling import labels_of
+from relprop.engine.calling import device_of, labels_of
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.heads import Heads, identify, known_heads
+from relprop.methods.reading import token_ids
 from relprop.metrics import Tokens
 from relprop.registry import METHODS
 from relprop.types import Attribution, Entry, Ledger
@@ -33,14 +34,19 @@ class Texts:
         self.tokenizer = tokenizer
 
     def encode(self, given: Sequence[Any], max_length: int | None = None) -> list[Encoded]:
-        limits = [limit for limit in (max_length, texts.limit_of(self.model, self.tokenizer)) if limit is not None]
+        limit = self.limit(max_length)
         rows = []
         for number, one in enumerate(given):
             try:
-                rows.append(texts.encode(self.tokenizer, one, min(limits, default=None)))
+                rows.append(texts.encode(self.tokenizer, one, limit))
             except InputError as error:
                 raise InputError(f"text {number} of the list: {error}" if len(given) > 1 else str(error)) from None
         return rows
+
+    def limit(self, max_length: int | None = None) -> int | None:
+        """How many tokens are read: as many as the model can, unless fewer are wanted; None where it does not say."""
+        limits = [limit for limit in (max_length, texts.limit_of(self.model, self.tokenizer)) if limit is not None]
+        return min(limits, default=None)
 
     def prepared(
         self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None
@@ -49,9 +55,14 @@ class Texts:
         return self.encode(given, max_length), [self.target(one) for one in targets]
 
     @property
-    def _padding(self) -> int | None:
+    def padding(self) -> int | None:
         """The token that the model itself knows as padding."""
         return getattr(getattr(self.model, "config", None), "pad_token_id", None)
+
+    @property
+    def _even_only(self) -> bool:
+        """Must the texts of a batch be of the same length?"""
+        return texts.pads_left(self.tokenizer)
 
     def batches(self, rows: Sequence[Encoded], size: int) -> list[list[int]]:
         """Texts of similar length together. A model that knows no padding reads one text at a time.
@@ -59,15 +70,14 @@ class Texts:
         Padding on the left would shift the positions of most models: there, only texts of equal length go together.
         """
         order = sorted(range(len(rows)), key=lambda i: len(rows[i].units))
-        left = texts.pads_left(self.tokenizer)
-        groups = [list(group) for _, group in groupby(order, key=lambda i: left and len(rows[i].units))]
-        step = 1 if self._padding is None else size
+        groups = [list(group) for _, group in groupby(order, key=lambda i: self._even_only and len(rows[i].units))]
+        step = 1 if self.padding is None else size
         return [group[k : k + step] for group in groups for k in range(0, len(group), step)]
 
     def inputs(self, rows: Sequence[Encoded]) -> dict[str, Tensor]:
         """A padded batch of what the model takes: some tokenizers give token types to models without them."""
         taken = {"input_ids", "attention_mask", *inspect.signature(self.model.forward).parameters}
-        batch = texts.pad(self.tokenizer, rows, self._padding, next(self.model.parameters()).device)
+        batch = texts.pad(self.tokenizer, rows, self.padding, device_of(self.model))
         return {name: values for name, values in batch.items() if name in taken}
 
     def options(
@@ -76,13 +86,14 @@ class Texts:
         """What options mean for texts: integrated gradients starts with all but the special tokens masked out."""
         settled: dict[str, Any] = {}
         mask: int | None = self.tokenizer.mask_token_id
-        hidden = self._padding if mask is None else mask
+        hidden = self.padding if mask is None else mask
         if "baseline" in known and hidden is not None:
-            ids = inputs["input_ids"]
+            ids = token_ids(inputs)
+            assert ids is not None
             settled["baseline"] = ids.masked_fill(texts.content(self.tokenizer, rows).to(ids.device), hidden)
         if "replacement" in known and hidden is not None:
             settled["replacement"] = hidden
-        if "internal_batch_size" in known and self._padding is None:
+        if "internal_batch_size" in known and self.padding is None:
             settled["internal_batch_size"] = 1
         return {**settled, **self._with_mask(given)}
 
@@ -112,13 +123,13 @@ class Texts:
         return {**rest, "mask": self.heads.mask(options["mask"], **how)}
 
     @property
-    def _generates(self) -> bool:
+    def generates(self) -> bool:
         """A language model: its targets are tokens."""
         return bool(getattr(self.model, "can_generate", lambda: False)())
 
     def target(self, target: Any) -> Any:
         """A language model's token as its id; a pair's as both."""
-        if not self._generates or not isinstance(target, str | tuple):
+        if not self.generates or not isinstance(target, str | tuple):
             return target
         if isinstance(target, tuple):
             return tuple(self.target(one) for one in target)
@@ -139,7 +150,7 @@ class Texts:
             units=row.units,
             scores=scores,
             method=found.method,
-            target=self._target_name(found.target[number]),
+            target=self.target_name(found.target[number]),
             value=value,
             prediction=prediction,
             probability=probability,
@@ -152,11 +163,11 @@ class Texts:
         best, probability = likeliest(self.model, found, number)
         if best is None:
             return "", None
-        name = repr(self.tokenizer.decode([best])) if self._generates else class_name(self.model, best)
+        name = repr(self.tokenizer.decode([best])) if self.generates else class_name(self.model, best)
         return name, probability
 
-    def _target_name(self, name: str) -> str:
-        if not self._generates:
+    def target_name(self, name: str) -> str:
+        if not self.generates:
             return name
         parts = name.split(" - ")
         decoded = [repr(self.tokenizer.decode([int(part)])) if part.isdigit() else part for part in parts]

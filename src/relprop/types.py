@@ -140,3 +140,4 @@ class Heatmap:
     prediction: str = ""  # for instance "positive (0.98)"
     note: str = ""  # for instance what was cut off
     shares: bool = True  # the scores are shares of the value, so that their sum says how much they account for
+    answer: tuple[int, int] | None = None  # characters of the second text that are marked

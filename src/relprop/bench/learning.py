@@ -91,8 +91,9 @@ class Answers:
 
     def _place(self, tokenizer: Any, example: Example, window: Encoded) -> tuple[int, int]:
         answer = example.answer if isinstance(example, Answered) else None
-        nowhere = qa.no_answer_row(tokenizer, window)
-        return (answer and qa.span_of(window, *answer)) or (nowhere, nowhere)
+        span = qa.span_of(window, *answer) if answer else None
+        span = span or qa.nowhere(tokenizer, window)
+        return span.first, span.last
 
     def loss(self, outputs: Any, right: Tensor) -> Tensor:
         parts = zip((outputs.start_logits, outputs.end_logits), right.T, strict=True)
@@ -108,12 +109,10 @@ class Answers:
                 number, window = owners[i]
                 count = len(window.units)
                 start, end = outputs.start_logits[k, :count], outputs.end_logits[k, :count]
-                nowhere = qa.no_answer_row(tokenizer, window)
-                span = qa.best_span(window, start, end)
-                better = span.score - (start[nowhere] + end[nowhere]).item() if span else -torch.inf
-                if span and better > best.get(number, (-torch.inf, ""))[0]:
-                    said = _said(examples[number], window, span) if better > 0 else ""
-                    best[number] = better, said
+                one = qa.Read(window, start, end, qa.nowhere(tokenizer, window))
+                lead = one.lead(one.best) if one.best else -torch.inf
+                if one.best and lead > best.get(number, (-torch.inf, ""))[0]:
+                    best[number] = lead, _said(examples[number], window, one.best) if lead > 0 else ""
         pairs = [(best[i][1] if i in best else "", _right(example)) for i, example in enumerate(examples)]
         return {
             "accuracy": sum(_words(a) == _words(b) for a, b in pairs) / len(pairs),

@@ -62,7 +62,7 @@ def job_of(spec: dict[str, Any], places: Places) -> Job:
     explainer = explainer_of(places.models[task.model])
     if spec["weights"] != weights_digest(explainer.model):
         raise InputError(f'"{task.model}" has other weights than were planned: start anew in another folder')
-    if spec["data"] and isinstance(chosen[0], Example):
+    if spec["data"] and spec["data"]["classes"] and isinstance(chosen[0], Example):
         chosen = aligned(chosen, spec["data"]["classes"], explainer.labels, task)
     methods = tuple(built(Method, one, "the cell's method") for one in spec["methods"])
     return Job(task, methods, tuple(spec["metrics"]), spec["seed"], explainer, chosen, spec["places"], spec["shown"])

@@ -109,7 +109,7 @@ def units_of(
     tokens = tokenizer.convert_ids_to_tokens(ids)
     segments = _segments(encoding, len(ids)) if segments is None else segments
     places = encoding["offset_mapping"] if "offset_mapping" in encoding else [None] * len(ids)
-    ends = [_word_ends(part) for part in parts]
+    ends = [word_ends(part) for part in parts]
     units = []
     for token, is_special, place, segment in zip(tokens, special, places, segments, strict=True):
         if is_special or segment is None:
@@ -117,14 +117,19 @@ def units_of(
         elif place is None:
             units.append(Unit(tokenizer.convert_tokens_to_string([token]).strip() or token, segment=segment))
         else:
-            start, end = _trimmed(parts[segment], *place)
-            piece = parts[segment][start:end]
-            word = bisect_right(ends[segment], end if piece == " " else start)  # a lone blank leads the next word
-            units.append(Unit(piece, start, end, segment=segment, word=word))
+            units.append(unit_at(parts[segment], ends[segment], place[0], place[1], segment))
     return tuple(units)
 
 
-def _word_ends(text: str) -> list[int]:
+def unit_at(text: str, ends: Sequence[int], start: int, end: int, segment: int = 0) -> Unit:
+    """The token at these characters; `ends`: where the text's words do."""
+    start, end = _trimmed(text, start, end)
+    piece = text[start:end]
+    word = bisect_right(ends, end if piece == " " else start)  # a lone blank leads the next word
+    return Unit(piece, start, end, segment=segment, word=word)
+
+
+def word_ends(text: str) -> list[int]:
     """Where each word ends. Accents and joiners read as the character before them, so they part no word."""
     plain: list[str] = []
     for i, char in enumerate(text):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from relprop.engine.propagation import Observer, Propagation, Run
+from relprop.engine.seen import Block, Fold, Map, Seen
 from relprop.engine.structure import Paths, calls, first_tensor, module_of, stacks
-from relprop.errors import InputError, ModelError
+from relprop.errors import InputError
 from relprop.ops import Op
-from relprop.rulebook.attention import watched
+from relprop.rulebook import zplus_attention
+from relprop.rulebook.attention import rows_at_a_time, watched, weights_of
 from relprop.rulebook.rulesets import RuleSet
 
 # Calls that hand an attention map on as it is.
@@ -21,91 +25,20 @@ _CARRIES = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "do
             "clone", "masked_fill", "nan_to_num", "mul"}  # fmt: skip
 
 
-@dataclass
-class Map:
-    """Attention weights [batch, heads, queries, keys] and what flowed back to them: their gradient, their relevance."""
-
-    block: int
-    module: str
-    weights: Tensor | None
-    shape: tuple[int, ...]
-    gradient: Tensor | None = None
-    relevance: Tensor | None = None
-    folded: Tensor | None = None  # what a watch's `fold` made of them; they are gone then
-
-    @property
-    def arrived(self) -> Tensor | None:
-        """What the pass carried."""
-        return self.gradient if self.relevance is None else self.relevance
-
-
-@dataclass
-class Block:
-    """A block's input and what flowed back to it."""
-
-    index: int
-    module: str
-    input: Tensor
-    gradient: Tensor | None = None
-    relevance: Tensor | None = None
-
-    @property
-    def arrived(self) -> Tensor | None:
-        return self.gradient if self.relevance is None else self.relevance
-
-    def effect(self) -> Tensor:
-        """[batch, rows]: input times gradient, or the relevance, of each row."""
-        if self.gradient is not None:
-            return (self.input.detach().double() * self.gradient.double()).sum(-1)
-        return torch.zeros(self.input.shape[:-1]) if self.relevance is None else self.relevance.double().sum(-1)
-
-    def weight(self) -> Tensor:
-        """[batch, rows]: how much each row feeds the target.
-
-        By the sizes of input and gradient: below a final norm their product vanishes but for rounding.
-        """
-        if self.gradient is not None:
-            size: Tensor = self.input.detach().double().norm(dim=-1) * self.gradient.double().norm(dim=-1)
-            return size
-        return self.effect().abs()
-
-
-Fold = Callable[[Map], Tensor]
-
-
 @dataclass(frozen=True)
 class Watch:
     """What to see of attention, and what to keep of it.
 
-    `fold` turns a map and what flowed back to it into what a method needs, block by block, so that maps are not
-    hoarded; block inputs are then kept only on request. Without it all is kept.
+    `fold` turns a map and what flowed back to it into what a method needs, block by block and some query rows at a
+    time, so that maps are not hoarded: what it makes has the rows second to last. Block inputs are then kept only on
+    request. Without it all is kept.
     """
 
     heads: HeadMask | None = None
     fold: Fold | None = None
     blocks: bool = False
     last: bool = False  # only the last map is wanted: nothing flows back beyond it
-
-
-@dataclass
-class Seen:
-    """What a capture saw, in the order of the forward pass."""
-
-    maps: list[Map] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    last: Block | None = None  # the output of the last block, in a block's clothes
-
-    def readout(self) -> Tensor:
-        """[batch, rows]: what share of the target each row of the last block's output feeds.
-
-        One row for a model that reads [CLS] or the last token; all rows where it takes the mean.
-        """
-        if self.last is None or self.last.arrived is None:
-            raise ModelError("no block of the model was seen to feed the target alone; use lrp_ah_ln instead")
-        read = (self.last.arrived != 0).any(-1)
-        fed = torch.where(read, self.last.weight(), 0)
-        total = fed.sum(-1, keepdim=True)
-        return torch.where(total > 0, fed / total.clamp_min(1e-300), read / read.sum(-1, keepdim=True).clamp_min(1))
+    outflows: bool = False  # of fused attention only the gradient at its result is wanted, for a pass to come
 
 
 @dataclass(frozen=True)
@@ -202,6 +135,8 @@ class Capture(Observer):
             product = {"matmul": 0, "einsum": 1}.get(op.name, -1)
             if product >= 0 and id(args[product]) in self._weights:
                 self._tap(args[product])
+            elif op.name == "scaled_dot_product_attention":
+                self._look(args, kwargs)
             self.seen.last = Block(self._count, "", result)
         self._follow(op, args, result)
         return result
@@ -213,7 +148,7 @@ class Capture(Observer):
         if gradients is not None and gradients.last is not None and self.seen.last is not None:
             self.seen.last.gradient = gradients.last.gradient
             for entry, earlier in zip(self.seen.maps, gradients.maps, strict=True):
-                entry.gradient = earlier.gradient
+                entry.gradient, entry.outflow = earlier.gradient, earlier.outflow
         if self.seen.last is not None and self.seen.last.input.requires_grad:
             self.seen.last.input.register_hook(self._keep(self.seen.last))
 
@@ -277,21 +212,55 @@ class Capture(Observer):
 
     def _fused(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """Attention whose map is made, seen and folded on the way back, and never kept."""
-        query, key, value, *rest = args
-        query, key, value = (one.unflatten(0, (self._batch, -1)) if one.dim() == 3 else one for one in args[:3])
-        entry = self._new_map(None, (*query.shape[:-1], key.shape[-2]))
-        self.end = next(one for one in (query, key, value) if one.requires_grad) if self._watch.last else None
+        given = self._with_batch(args)
+        entry = self._new_map(None, (*given[0].shape[:-1], given[1].shape[-2]))
+        self.end = given[0] if self._watch.last else None
+        if self._watch.outflows:
+            result = F.scaled_dot_product_attention(*given, **kwargs)
+            result.register_hook(self._keep_outflow(entry))
+        elif self._rules.carries == "gradient":
+            result = watched(self._by_rows(entry), *given, **kwargs)
+        else:
+            settings: dict[str, Any] = {"tell": self._by_rows(entry), "outflow": lambda: entry.outflow}
+            run = partial(zplus_attention.attention, F.scaled_dot_product_attention, way=self._rules.way, **settings)
+            result = run(*given, **kwargs)
+            if self._watch.heads is not None:
+                result.register_hook(self._by_head(self._watch.heads.entering(self._count - 1)))
+        return result if args[0].dim() == given[0].dim() else result.flatten(0, 1)
 
-        def tell(weights: Tensor, gradient: Tensor) -> None:
-            entry.weights, entry.gradient = weights, gradient
-            self._fold(entry)
+    def _with_batch(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Query, key and value as [batch, heads, ...], also where the model has batch and heads in one dimension."""
+        return *(one.unflatten(0, (self._batch, -1)) if one.dim() == 3 else one for one in args[:3]), *args[3:]
 
-        result: Tensor = watched(tell, query, key, value, *rest, **kwargs)
-        return result if args[0].dim() == query.dim() else result.flatten(0, 1)
+    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The map of attention on the way there, where nothing will flow back."""
+        given = self._with_batch(args)
+        entry = self._new_map(None, (*given[0].shape[:-1], given[1].shape[-2]))
+        tell = self._by_rows(entry)
+        for chunk, weights in weights_of(*given, **kwargs):
+            tell(chunk, weights)
+
+    def _keep_outflow(self, entry: Map) -> Callable[[Tensor], None]:
+        def keep(arrived: Tensor) -> None:
+            entry.outflow = arrived.detach()
+
+        return keep
+
+    def _by_rows(self, entry: Map) -> Callable[..., None]:
+        """Folds a map of which some rows are told at a time."""
+
+        def tell(
+            chunk: slice, weights: Tensor, gradient: Tensor | None = None, relevance: Tensor | None = None
+        ) -> None:
+            if entry.square:
+                assert self._watch.fold is not None
+                entry.fold_rows(self._watch.fold, chunk, weights, gradient, relevance)
+
+        return tell
 
     def _new_map(self, weights: Tensor | None, shape: Sequence[int]) -> Map:
         if self._watch.last and self.seen.maps:
-            self.seen.maps[-1].weights = None
+            self.seen.maps[-1].weights = self.seen.maps[-1].folded = None
         entry = Map(self._count - 1, self._paths.here(), weights, tuple(shape))
         self.seen.maps.append(entry)
         self._weights.clear()
@@ -300,7 +269,7 @@ class Capture(Observer):
     def _tap(self, weights: Tensor) -> None:
         """Keep the map that a product with the values uses."""
         shaped = weights.unflatten(0, (self._batch, -1)) if weights.dim() == 3 else weights
-        entry = self._new_map(shaped.detach(), shaped.shape)
+        entry = self._new_map(None if self._watch.outflows else shaped.detach(), shaped.shape)
         if weights.requires_grad:
             self.end = weights if self._watch.last else None
             weights.register_hook(self._keep(entry, shaped.shape))
@@ -329,7 +298,10 @@ class Capture(Observer):
 
     def _fold(self, entry: Map) -> None:
         """Make of a map what is needed, and let go of it. One that is no map of all tokens by all tokens stays."""
-        if len(entry.shape) == 4 and entry.shape[2] == entry.shape[3]:
+        if entry.square:
             assert self._watch.fold is not None
-            entry.folded = self._watch.fold(entry)
+            step = rows_at_a_time(entry.shape)
+            for start in range(0, entry.shape[2], step):
+                chunk = slice(start, min(entry.shape[2], start + step))
+                entry.fold_rows(self._watch.fold, chunk, *entry.rows(chunk))
             entry.weights = entry.gradient = entry.relevance = None

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.propagation import Observer, Propagation, Run
+from relprop.engine.propagation import Observer, Propagation, Run, opaque_functions
 from relprop.engine.structure import Paths
 from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING
@@ -136,16 +136,7 @@ class Books(Observer):
 
     def look_for_opaque(self, value: Tensor) -> None:
         """Functions with a backward pass of their own are no torch calls: they cannot be traced, but can be named."""
-        nodes, seen = [value.grad_fn], set()
-        while nodes:
-            node = nodes.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            nodes += [following for following, _ in node.next_functions]
-            cls = getattr(node, "_forward_cls", None)
-            if cls is not None and not cls.__module__.startswith("relprop."):
-                self._opaque.append(cls.__name__)
+        self._opaque += [node._forward_cls.__name__ for node in opaque_functions(value)]
 
     def uses(self) -> dict[str, tuple[int, float]]:
         """Per operation: how many calls, and how much they took without explanation."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torch.overrides import TorchFunctionMode
 from relprop.engine.structure import calls, module_of, path_of
 from relprop.errors import UnruledOpError
 from relprop.ops import Op, op_of, positional, take_inplace
-from relprop.rulebook.rulesets import Expand, RuleSet
+from relprop.rulebook.product import live_tensors
+from relprop.rulebook.rulesets import QUANTISED, Expand, RuleSet
 
 Run = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -49,6 +51,7 @@ class Propagation(TorchFunctionMode):
         self.observers = list(observers)
         self._wrapping = [one for one in self.observers if type(one).around is not Observer.around]
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
+        self._flows: dict[str, bool] = {}  # of operations that are not torch's own: whether they have a gradient
 
     def replace(self, tensor: Tensor, stand_in: Tensor) -> None:
         """From here on every call that gets `tensor` gets `stand_in`."""
@@ -82,13 +85,15 @@ class Propagation(TorchFunctionMode):
         if kwargs:
             values, live_too = self._admit(tuple(kwargs.values()))
             kwargs, live = dict(zip(kwargs, values, strict=True)), live or live_too
-        rule = self.rules.get(op.name)
-        if isinstance(rule, Expand) and (live or rule.always):
+        rule = QUANTISED.get(op.name) if op.custom else self.rules.get(op.name)
+        if isinstance(rule, Expand) and rule.applies(admitted, kwargs, live):
             with self:
                 result = rule.function(*admitted, **kwargs)
             return self._write(admitted[0], result) if op.in_place else result
         if not live:
             result = func(*admitted, **kwargs)
+            if op.custom and isinstance(result, Tensor):
+                result = result.detach()  # packed weights may require a gradient
             for observer in self.observers:
                 result = observer.constant(op, args, kwargs, result)
             return result
@@ -133,28 +138,89 @@ class Propagation(TorchFunctionMode):
 
     def _run(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.rules.get(op.name)
+        if isinstance(rule, Expand):
+            rule = rule.fused
         if rule is not None:
             return rule(op.function, *args, **kwargs)
         result = op.function(*args, **kwargs)
-        return _guard(result, op, self.rules) if self.rules.carries == "relevance" else result
+        if self.rules.carries == "relevance":
+            lacking = f'for which the rule set "{self.rules.name}" has no rule: use lrp_ah_ln'
+            return _guard(result, op, self.rules, lacking)
+        if op.custom and op.name not in self._flows:
+            self._flows[op.name] = _flows_back(result, args)
+        return result if self._flows.get(op.name, True) else _guard(result, op, self.rules, _NO_GRADIENT)
 
 
 def _within(observer: Observer, run: Run) -> Run:
     return lambda op, args, kwargs: observer.around(op, args, kwargs, run)
 
 
-def _guard(result: Any, op: Op, rules: RuleSet) -> Any:
-    """Relevance that reaches an operation without a rule is an error; on a branch that it never reaches, no harm."""
+_NO_GRADIENT = "an operation without a gradient: use a method that needs none, such as occlusion or attention_last"
+
+
+def _flows_back(result: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a gradient would: torch itself only warns of operations that have none, or fails far from them."""
+    results = live_tensors(result)
+    if not results:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            zeros = [torch.zeros_like(one) for one in results]
+            found = torch.autograd.grad(results, live_tensors(*args), zeros, retain_graph=True, allow_unused=True)
+        except (RuntimeError, NotImplementedError):
+            return False
+    return any(one is not None for one in found)
+
+
+def _guard(result: Any, op: Op, rules: RuleSet, reason: str) -> Any:
+    """Relevance that reaches such an operation is an error; on a branch that it never reaches, no harm."""
     running = [module_of(frame) for frame in calls()]
 
-    def refuse(relevance: Tensor) -> None:
-        gradient = rules.way.phase is not None and rules.way.phase.gradient
-        if not gradient and torch.count_nonzero(relevance):
-            where = f' in "{path_of(running[0], running[-1])}"' if running else ""
-            rule = f'for which the rule set "{rules.name}" has no rule'
-            raise UnruledOpError(f'relevance reached "{op.name}"{where}, {rule}: use lrp_ah_ln')
+    def refusal() -> UnruledOpError:
+        where = f' in "{path_of(running[0], running[-1])}"' if running else ""
+        return UnruledOpError(f'relevance reached "{op.name}"{where}, {reason}')
 
-    for tensor in result if isinstance(result, tuple | list) else (result,):
-        if isinstance(tensor, Tensor) and tensor.requires_grad:
-            tensor.register_hook(refuse)
+    def refuse(relevance: Tensor) -> None:
+        if not _gradient_flows(rules) and torch.count_nonzero(relevance):
+            raise refusal()
+
+    results = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
+    if op.custom and any(one.is_floating_point() for one in results) and not live_tensors(results):
+        raise refusal()  # it would be taken for a constant
+    for tensor in live_tensors(results):
+        tensor.register_hook(refuse)
     return result
+
+
+def _gradient_flows(rules: RuleSet) -> bool:
+    """Whether the way back is the gradient's, of rules that carry relevance after it."""
+    return rules.way.phase is not None and rules.way.phase.gradient
+
+
+def opaque_functions(value: Tensor) -> Iterator[Any]:
+    """Functions with a backward pass of their own, in the graph of `value`: they are no torch calls."""
+    nodes, seen = [value.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes += [following for following, _ in node.next_functions]
+        cls = getattr(node, "_forward_cls", None)
+        if cls is not None and not cls.__module__.startswith("relprop."):
+            yield node
+
+
+def guard_opaque(value: Tensor, rules: RuleSet) -> None:
+    """They would take relevance for a gradient: relevance that reaches one is an error."""
+    for node in opaque_functions(value) if rules.carries == "relevance" else ():
+        name = node._forward_cls.__name__
+
+        def refuse(flowing: tuple[Tensor | None, ...], name: str = name) -> None:
+            if not _gradient_flows(rules) and any(one is not None and one.any() for one in flowing):
+                raise UnruledOpError(
+                    f'relevance reached "{name}", a function with a backward pass of its own: use lrp_ah_ln'
+                )
+
+        node.register_prehook(refuse)

@@ -10,17 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.calling import batch_of, call, check_finite, check_live, evaluating, labels_of, wide
-from relprop.engine.capture import Capture, Fold, Seen, Watch
+from relprop.engine.capture import Capture, Watch
 from relprop.engine.checkpoint import Checkpoint
 from relprop.engine.ledger import Books
-from relprop.engine.propagation import Propagation
+from relprop.engine.propagation import Propagation, guard_opaque
+from relprop.engine.seen import Seen
 from relprop.engine.sharing import key_of, recall, remember
 from relprop.engine.sources import PLACES, At, Edit, MisfitError, Source, Sources
 from relprop.errors import InputError, ModelError, unknown_name
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
 from relprop.rulebook.zplus import OneWayError, Phase
-from relprop.targets import Chosen, choose
+from relprop.targets import Chosen, Several, choose
 
 Places = At | tuple[At, ...] | None
 
@@ -101,7 +102,8 @@ def _settled(model: nn.Module, inputs: Mapping[str, Any], target: Any, plan: _Pl
     try:
         return _first_place(model, inputs, target, plan)
     except OneWayError:
-        alone = replace(plan, two_way=False, rules=rulesets.gradient, watch=plan.watch and Watch())
+        watch = plan.watch and Watch(outflows=plan.watch.fold is not None and plan.rules.sees_fused)
+        alone = replace(plan, two_way=False, rules=rulesets.gradient, watch=watch)
         gradient = _first_place(model, inputs, target, alone)
         flow = _first_place(model, inputs, target, replace(plan, two_way=False, gradients=gradient.seen))
         return replace(flow, gradient=gradient)
@@ -134,8 +136,9 @@ class _Pass:
         self.inputs = sources.float_inputs(inputs) if sources.at == "input" else inputs
         self.phase = Phase() if plan.two_way else None
         rules = plan.rules if self.phase is None else plan.rules.two_way(self.phase)
-        if plan.watch is not None:  # only the plain gradient can be watched in fused attention
-            rules = rules.with_maps(fused=plan.watch.fold is not None and plan.rules is rulesets.gradient)
+        if plan.watch is not None:
+            folding = plan.watch.fold is not None or plan.watch.outflows
+            rules = rules.with_maps(fused=folding and plan.rules.sees_fused)
         self.rules = rules
         self.saver = Checkpoint(model) if plan.checkpoint else None
         self.capture = Capture(model, batch_of(inputs), plan.watch, self.rules) if plan.watch else None
@@ -145,12 +148,15 @@ class _Pass:
     def run(self, target: Any) -> Flow | None:
         """The flow, or None where no source was found."""
         with torch.inference_mode(False), torch.enable_grad(), evaluating(self.model):
-            outputs = self._forward()
+            outputs = self._forward(target)
             if not self.sources.placed:
                 return None
             chosen = choose(target, outputs, self.inputs, labels_of(self.model))
             check_finite(self.model, chosen)
             check_live(chosen)
+            guard_opaque(chosen.value, self.rules)
+            if isinstance(target, Several):
+                return self._flows(chosen, target, outputs)
             if self.books is not None:
                 self.books.look_for_opaque(chosen.value)
             gradient = None
@@ -173,11 +179,28 @@ class _Pass:
         reached = tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, arrived, strict=True))
         return Flow(_detached(chosen), sources, reached, carries, seen)
 
-    def _forward(self) -> Any:
+    def _flows(self, chosen: Chosen, target: Several, outputs: Any) -> Flow:
+        """One way back for each of several targets of a single example: what arrived is a batch of them."""
+        if any(one is not None for one in (self.phase, self.saver, self.capture, self.books)):
+            raise InputError("several targets at once allow neither maps, a checkpoint nor a ledger: ask one by one")
+        if batch_of(self.inputs) != 1:
+            raise InputError(f"several targets at once are of a single example, got {batch_of(self.inputs)}")
+        sources = tuple(self.sources.placed)
+        leaves = [source.leaf for source in sources]
+        ways = []
+        for number, one in enumerate(target.targets, 1):  # each read anew: the others' rows would ride along as zeros
+            last = number == len(target.targets)
+            value = one(outputs).sum()
+            arrived = torch.autograd.grad(value, leaves, allow_unused=True, retain_graph=not last)
+            ways.append([torch.zeros_like(x) if g is None else g for x, g in zip(leaves, arrived, strict=True)])
+        reached = tuple(torch.cat(each) for each in zip(*ways, strict=True))
+        return Flow(_detached(chosen), sources, reached, self.rules.carries)
+
+    def _forward(self, target: Any) -> Any:
         every = (self.sources, self.saver, self.capture, self.books)
         try:
             with Propagation(self.rules, [one for one in every if one is not None]):
-                outputs = call(self.model, self.inputs)
+                outputs = call(self.model, self.inputs, target)
         finally:
             if self.saver is not None:
                 self.saver.close()
@@ -186,25 +209,25 @@ class _Pass:
         return outputs
 
 
-def attend(model: nn.Module, inputs: Mapping[str, Any], target: Any, fold: Fold) -> Flow:
+def attend(model: nn.Module, inputs: Mapping[str, Any], target: Any, watch: Watch) -> Flow:
     """The attention maps of a forward pass, folded as they are seen; the target flows back through the head only.
 
     Where it cannot be traced to the last block's output alone, it flows back all the way.
     """
     if key_of(model, inputs, target, "", None) is not None:  # another method may need the way back
-        return propagate(model, inputs, target, rulesets.gradient, watch=Watch(fold=fold))
-    rules = rulesets.gradient.with_maps()
-    capture = Capture(model, batch_of(inputs), Watch(fold=fold), rules, live=False)
+        return propagate(model, inputs, target, rulesets.gradient, watch=watch)
+    rules = rulesets.gradient.with_maps(fused=True)
+    capture = Capture(model, batch_of(inputs), watch, rules, live=False)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
         with Propagation(rules, [capture]):
-            outputs = call(model, inputs)
+            outputs = call(model, inputs, target)
         chosen = choose(target, outputs, inputs, labels_of(model))
         check_finite(model, chosen)
         last = capture.seen.last
         if last is not None and last.input.requires_grad and chosen.value.requires_grad:
             (last.gradient,) = torch.autograd.grad(chosen.value.sum(), last.input, allow_unused=True)
     if last is None or last.gradient is None:
-        return propagate(model, inputs, target, rulesets.gradient, watch=Watch(fold=fold))
+        return propagate(model, inputs, target, rulesets.gradient, watch=watch)
     return Flow(_detached(chosen), (), (), "gradient", capture.seen)
 
 
@@ -216,7 +239,7 @@ def _detached(chosen: Chosen) -> Chosen:
 def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Chosen:
     """The target read off a plain forward pass."""
     with torch.no_grad(), evaluating(model):
-        chosen = choose(target, call(model, inputs), inputs, labels_of(model))
+        chosen = choose(target, call(model, inputs, target), inputs, labels_of(model))
     check_finite(model, chosen)
     return _detached(chosen)
 
@@ -227,7 +250,7 @@ def predict_edited(model: nn.Module, inputs: Mapping[str, Any], target: Any, at:
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
         edited = sources.float_inputs(inputs) if at == "input" else inputs
         with Propagation(rulesets.gradient, [sources]):
-            outputs = call(model, edited)
+            outputs = call(model, edited, target)
         if not sources.placed:
             raise ModelError(f"no place to change the input was found (looked at: {at})")
         return _detached(choose(target, outputs, inputs, labels_of(model)))

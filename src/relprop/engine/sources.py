@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,7 +48,7 @@ class Sources(Observer):
         self.placed: list[Source] = []
         self._edit = edit
         self._ids = inputs.get("input_ids")
-        self._table = _word_table(model)
+        self._model = model
         self._firsts = {id(block): number for number, stack in enumerate(stacks(model)) for block in stack}
         self._waiting = set(self._firsts.values()) if at == "block" else set()
         self._last_ids: Tensor | None = None
@@ -110,8 +111,9 @@ class Sources(Observer):
 
     def _is_word_lookup(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """By the table where the model names it, else by the ids."""
-        if self._table is not None:
-            return (args[1] if len(args) > 1 else kwargs.get("weight")) is self._table
+        if tables := _word_tables(self._model):  # asked anew: an offloaded one is loaded for each call
+            table = args[1] if len(args) > 1 else kwargs["weight"]
+            return any(table is one or (one.is_meta and table.shape == one.shape) for one in tables)
         known = self._ids
         return known is not None and args[0].shape == known.shape and torch.equal(args[0], known)
 
@@ -121,10 +123,11 @@ def _embedded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         return op.function(*args, **kwargs)  # type: ignore[no-any-return]
 
 
-def _word_table(model: nn.Module) -> Tensor | None:
-    """The weight of the model's word embedding, where it tells."""
-    try:
-        weight = getattr(model, "get_input_embeddings")().weight  # noqa: B009  (nn.Module does not declare it)
-    except (AttributeError, NotImplementedError, TypeError):
-        return None
-    return weight if isinstance(weight, Tensor) else None
+def _word_tables(model: Any) -> list[Tensor]:
+    """The weights of the model's word embeddings, where it tells: a decoder may have its own."""
+    tables = []
+    with suppress(AttributeError, NotImplementedError, TypeError):
+        tables.append(model.get_input_embeddings().weight)
+    with suppress(AttributeError, NotImplementedError, TypeError):
+        tables.append(model.get_decoder().get_input_embeddings().weight)
+    return [table for table in tables if isinstance(table, Tensor)]

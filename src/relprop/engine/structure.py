@@ -73,7 +73,8 @@ class Paths:
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = {id(module): name for name, module in model.named_modules()}
-        self._parameters = {id(parameter): name for name, parameter in model.named_parameters()}
+        self._held = dict(model.named_parameters())  # so that no id is given away when an offloaded one is loaded
+        self._parameters = {id(parameter): name for name, parameter in self._held.items()}
 
     def here(self) -> str:
         """The innermost module that is running on this thread."""
@@ -84,4 +85,8 @@ class Paths:
         return ""
 
     def parameter(self, tensor: Tensor) -> str | None:
+        """Its name; one that was loaded for this call alone is known by the module that runs."""
+        if isinstance(tensor, nn.Parameter) and id(tensor) not in self._parameters:
+            running = next((module_of(frame)._parameters for frame in calls()), {})
+            return next((f"{self.here()}.{name}" for name, one in running.items() if one is tensor), None)
         return self._parameters.get(id(tensor))

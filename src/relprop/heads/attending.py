@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.calling import call, evaluating
-from relprop.engine.capture import Capture, Map, Watch
+from relprop.engine.calling import call, device_of, evaluating
+from relprop.engine.capture import Capture, Watch
 from relprop.engine.propagation import Propagation
+from relprop.engine.seen import Map
 from relprop.errors import ModelError
 from relprop.heads.alignment import Aligned
 from relprop.rulebook import rulesets
@@ -65,7 +66,7 @@ def batches(model: nn.Module, rows: Sequence[Aligned]) -> list[list[int]]:
 def inputs_of(model: nn.Module, rows: Sequence[Aligned]) -> dict[str, Tensor]:
     """A batch of equally long rows, with what of theirs the model takes."""
     taken = {"input_ids", "attention_mask", *inspect.signature(model.forward).parameters}
-    device = next(model.parameters()).device
+    device = device_of(model)
     names = [name for name in rows[0].ids if name in taken]
     return {name: torch.tensor([row.ids[name] for row in rows], device=device) for name in names}
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from relprop.errors import InputError
 from relprop.methods.maps import (
+    Made,
     Maps,
     Variant,
     chain,
@@ -17,7 +18,7 @@ from relprop.methods.maps import (
     from_block,
     gradient_maps,
     mean_heads,
-    row_normalised,
+    normalised_with_identity,
     weight_maps,
     with_identity,
     without_readout,
@@ -38,19 +39,21 @@ def attention_last(
     `readout="all"` sums all rows, as [Ali22]'s code does. `released` sets the read-out token's own score to 0.
     """
     check_variant(variant)
-    maps = weight_maps(model, inputs, target, "attention_last", mean_heads)
+    maps = weight_maps(model, inputs, target, "attention_last", mean_heads, last=True)
     scores = _read(maps, maps.folded[-1:], inputs, readout)
     scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
     return maps.attribution("attention_last", scores, inputs)
 
 
-def _read(maps: Maps, matrices: Sequence[Tensor], inputs: Inputs, readout: Readout) -> Tensor:
-    """The read-out row of the matrices' product, or the sum of all its rows that are no padding."""
+def _read(
+    maps: Maps, matrices: Sequence[Tensor], inputs: Inputs, readout: Readout, made: Made = lambda matrix: matrix
+) -> Tensor:
+    """The read-out row of the product of what is made of the matrices, or the sum of all its rows but padding."""
     if readout not in ("row", "all"):
         raise InputError(f'readout is "row" or "all", got "{readout}"')
     if readout == "row":
-        return maps.rolled_out(matrices)
-    product = chain(matrices)
+        return maps.rolled_out(matrices, made)
+    product = chain(matrices, made)
     return (product * _real_rows(inputs, product)).sum(1)
 
 
@@ -75,8 +78,8 @@ def rollout(
     `readout="all"` sums all rows, as [Ali22]'s code does. `released` sets the read-out token's own score to 0.
     """
     check_variant(variant)
-    maps = weight_maps(model, inputs, target, "rollout", lambda a: row_normalised(with_identity(mean_heads(a))))
-    scores = _read(maps, from_block(maps.folded, start_block), inputs, readout)
+    maps = weight_maps(model, inputs, target, "rollout", mean_heads)
+    scores = _read(maps, from_block(maps.folded, start_block), inputs, readout, normalised_with_identity)
     scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
     return maps.attribution("rollout", scores, inputs)
 
@@ -91,14 +94,14 @@ def gae(
     to [0, 1]; for SST-2 (`readout="all"`) rows are normalised and all of them summed, all but that one entry.
     """
     check_variant(variant)
-    maps = gradient_maps(model, inputs, target, "gae", lambda a, g: with_identity(mean_heads((a * g).clamp_min_(0))))
+    maps = gradient_maps(model, inputs, target, "gae", lambda a, g: mean_heads((a * g).clamp_min_(0)))
     if variant == "paper":
-        return maps.attribution("gae", _read(maps, maps.folded, inputs, readout), inputs)
+        return maps.attribution("gae", _read(maps, maps.folded, inputs, readout, with_identity), inputs)
     if readout == "all":
-        product = chain([row_normalised(matrix) for matrix in maps.folded])
+        product = chain(maps.folded, normalised_with_identity)
         product = product - torch.diag_embed(torch.diagonal(product, dim1=1, dim2=2) * _own(maps))
         return maps.attribution("gae", _read(maps, [product], inputs, readout), inputs)
-    scores = without_readout(_read(maps, maps.folded, inputs, readout), maps.readout)
+    scores = without_readout(_read(maps, maps.folded, inputs, readout, with_identity), maps.readout)
     return maps.attribution("gae", _scaled(scores, _real_rows(inputs, maps.folded[0])[..., 0] != 0), inputs)
 
 
@@ -148,16 +151,16 @@ def grad_cam(
     check_variant(variant)
     if weigh_by not in ("map", "row"):
         raise InputError(f'weigh_by is "map" or "row", got "{weigh_by}"')
-    maps = gradient_maps(model, inputs, target, "grad_cam", lambda a, g: torch.stack([a, g]), last=True)
-    a, g = maps.folded[-1]
-    rows = _real_rows(inputs, mean_heads(a))
+    maps = gradient_maps(model, inputs, target, "grad_cam", lambda a, g: torch.cat([a, g], -1), last=True)
+    a, g = maps.folded[-1].chunk(2, -1)
+    rows = _real_rows(inputs, a[:, 0])
     if weigh_by == "map":
         real = rows * rows.transpose(1, 2)
     else:  # a map of one row
         real = rows.transpose(1, 2) * (1 - _own(maps))[:, None]
         a, g = (torch.einsum("br,bhrc->bhc", maps.readout, tensor)[:, :, None] for tensor in (a, g))
-    weight = (g * real[:, None]).sum((2, 3), keepdim=True) / real[:, None].sum((2, 3), keepdim=True)
-    matrix = (weight * a).sum(1).clamp_min(0)
+    weight = torch.einsum("bhrc,brc->bh", g, real) / real.sum((1, 2))[:, None]
+    matrix = torch.einsum("bh,bhrc->brc", weight, a).clamp_min(0)
     matrix = _scaled(matrix, real != 0) if variant == "released" else matrix
     scores = matrix[:, 0] if weigh_by == "row" else maps.read(matrix)
     scores = without_readout(scores, maps.readout) if variant == "released" else scores
@@ -172,13 +175,15 @@ def grad_sam(
     if mean_over not in ("queries", "keys"):
         raise InputError(f'mean_over is "queries" or "keys", got "{mean_over}"')
     maps = gradient_maps(model, inputs, target, "grad_sam", lambda a, g: mean_heads(a * g.clamp_min(0)))
-    matrix = torch.stack(maps.folded).mean(0)
+    matrix = sum(maps.folded[1:], maps.folded[0]) / len(maps.folded)
     rows = _real_rows(inputs, matrix)
     summed = (matrix * rows).sum(1) if mean_over == "queries" else matrix.sum(2)  # nothing is at keys of padding
     return maps.attribution("grad_sam", summed / rows.sum(1), inputs)
 
 
-@METHODS.register(family="attention", signed=True, gradients=True, maps=True, citation="Qiang et al. 2022, AttCAT")
+@METHODS.register(
+    family="attention", signed=True, gradients=True, maps=True, additive=True, citation="Qiang et al. 2022, AttCAT"
+)
 def attcat(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     """Sum over blocks of (h_b . dy/dh_b) times the mean attention that each token receives in the block."""
     maps = gradient_maps(model, inputs, target, "attcat", lambda a, _: mean_heads(a), blocks=True)

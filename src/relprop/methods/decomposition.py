@@ -36,7 +36,7 @@ def alti(
     check_variant(variant)
     if measure not in MEASURES:
         raise InputError(f'measure is "l1", "l2" or "norm", got "{measure}"')
-    maps = weight_maps(model, inputs, target, "alti", lambda a: a.new_zeros(()))  # only the read-out is needed
+    maps = weight_maps(model, inputs, target, "alti", lambda a: a.new_zeros(a.shape[2], 0))  # for the read-out
     try:
         layers = decompose(model, inputs, lambda mixing: contributions(mixing, measure, STABILISER[variant]))
         if len(layers) != len(maps.folded):

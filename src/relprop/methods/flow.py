@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 from torch import nn
 
-from relprop.methods.maps import mean_heads, row_normalised, weight_maps, with_identity
+from relprop.methods.maps import mean_heads, normalised_with_identity, weight_maps
 from relprop.methods.reading import Inputs
 from relprop.registry import METHODS
 from relprop.types import Attribution
@@ -22,8 +22,8 @@ _UNIT = 2**30  # scipy's flows are 32-bit integers; no flow is larger than what 
 @METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="Abnar and Zuidema 2020")
 def attention_flow(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     """Maximum flow from the read-out at the top to each token at the bottom, capacities rownorm(E_h A_b + I), sum 1."""
-    maps = weight_maps(model, inputs, target, "attention_flow", lambda a: row_normalised(with_identity(mean_heads(a))))
-    capacities = torch.stack(maps.folded, 1).double().cpu()
+    maps = weight_maps(model, inputs, target, "attention_flow", mean_heads)
+    capacities = torch.stack([normalised_with_identity(one) for one in maps.folded], 1).double().cpu()
     flows = [
         max_flows(layers.numpy(), readout.double().cpu().numpy())
         for layers, readout in zip(capacities, maps.readout, strict=True)

@@ -17,19 +17,20 @@ from relprop.methods.reading import (
     batch_size,
     content_generator,
     copies,
-    example,
     input_relevance,
-    places_late,
     real_units,
     select,
+    singles,
+    token_ids,
     unit_scores,
+    units_at,
 )
 from relprop.registry import METHODS
 from relprop.rulebook import rulesets
 from relprop.types import Attribution
 
 
-@METHODS.register(family="gradient", signed=False, gradients=True, citation="Simonyan et al. 2014")
+@METHODS.register(family="gradient", signed=False, gradients=True, several=True, citation="Simonyan et al. 2014")
 def gradient(
     model: nn.Module, inputs: Inputs, target: Any, *, at: At | None = None, checkpoint: bool = False
 ) -> Attribution:
@@ -39,7 +40,9 @@ def gradient(
     return Attribution(norms, flow.chosen.value, flow.chosen.names, "gradient", flow.chosen.rows)
 
 
-@METHODS.register(family="gradient", signed=True, gradients=True, citation="Shrikumar et al. 2017")
+@METHODS.register(
+    family="gradient", signed=True, gradients=True, additive=True, several=True, citation="Shrikumar et al. 2017"
+)
 def gradient_x_input(
     model: nn.Module, inputs: Inputs, target: Any, *,
     at: At | None = None, checkpoint: bool = False, ledger: bool = False,
@@ -55,6 +58,7 @@ def gradient_x_input(
     signed=True,
     gradients=True,
     complete=True,
+    additive=True,
     citation="Sundararajan et al. 2017, Axiomatic Attribution",
 )
 def integrated_gradients(
@@ -85,7 +89,7 @@ def integrated_gradients(
     scores: Tensor | None = None
     for owner, point in copies(batch, steps + 1, internal_batch_size):
         part_inputs = select(inputs, owner, batch)
-        way = _Way(alphas[point], part_inputs.get("input_ids"), None if reference is None else reference[owner])
+        way = _Way(alphas[point], part_inputs, None if reference is None else reference[owner])
         flow = propagate(
             model,
             part_inputs,
@@ -108,15 +112,15 @@ def integrated_gradients(
 class _Way:
     """Points on the straight way from the baseline, token ids or numbers, to the input."""
 
-    def __init__(self, alphas: Tensor, ids: Tensor | None, baseline: Tensor | None) -> None:
-        self._alphas, self._ids, self._baseline = alphas, ids, baseline
+    def __init__(self, alphas: Tensor, inputs: Inputs, baseline: Tensor | None) -> None:
+        self._alphas, self._inputs, self._baseline = alphas, inputs, baseline
         self.differences: list[Tensor] = []
 
     def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
         start = torch.zeros_like(x)
         if lookup is not None and ids is not None and self._baseline is not None:
             start = lookup(self._start(ids, self._baseline))
-        elif self._ids is None and self._baseline is not None and self._baseline.shape == x.shape:
+        elif "input_ids" not in self._inputs and self._baseline is not None and self._baseline.shape == x.shape:
             start = self._baseline.to(x)
         self.differences.append(wide(x - start))
         alphas = self._alphas.to(x.device, x.dtype).view(-1, *(1,) * (x.dim() - 1))
@@ -124,17 +128,19 @@ class _Way:
 
     def _start(self, ids: Tensor, baseline: Tensor) -> Tensor:
         """The baseline for what is being embedded: the text itself, lengthened, or shifted by one for a decoder."""
-        assert self._ids is not None
-        shift = places_late(ids, self._ids)
-        if shift == 0:
-            return torch.cat([baseline, ids[:, baseline.shape[1] :]], 1)
-        return torch.cat([ids[:, :1], baseline[:, :-1]], 1) if shift == 1 else ids
+        place = units_at(ids, self._inputs)
+        if place is None:
+            return ids
+        start, stop = place
+        late = max(0, -start)
+        own = baseline[:, start + late : stop]
+        return torch.cat([ids[:, :late], own, ids[:, late + own.shape[1] :]], 1)
 
 
 def _start_of(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -> Tensor | None:
     """What to start from, token ids or numbers in the input's shape; None where the start is zero."""
-    ids = inputs.get("input_ids")
-    if not isinstance(ids, Tensor):
+    ids = token_ids(inputs)
+    if ids is None:
         return baseline if isinstance(baseline, Tensor) else None
     if isinstance(baseline, Tensor):
         if baseline.shape != ids.shape:
@@ -150,7 +156,9 @@ def _edited(inputs: Inputs) -> At:
     return "word_embeddings" if "input_ids" in inputs else "input"
 
 
-@METHODS.register(family="gradient", signed=True, gradients=True, citation="Smilkov et al. 2017, SmoothGrad")
+@METHODS.register(
+    family="gradient", signed=True, gradients=True, additive=True, citation="Smilkov et al. 2017, SmoothGrad"
+)
 def smoothgrad(
     model: nn.Module,
     inputs: Inputs,
@@ -169,7 +177,7 @@ def smoothgrad(
     scores: Tensor | None = None
     for owner, sample in copies(batch, samples, internal_batch_size):
         part_inputs = select(inputs, owner, batch)
-        shaker = _Noise(inputs, owner, sample, noise, seed)
+        shaker = _Noise(part_inputs, sample, noise, seed)
         flow = propagate(
             model,
             part_inputs,
@@ -188,17 +196,20 @@ def smoothgrad(
 class _Noise:
     """Noise on the real units, drawn from each example's own content: neither order, batch nor padding changes it."""
 
-    def __init__(self, inputs: Inputs, owner: Tensor, sample: Tensor, level: float, seed: int) -> None:
-        self._alone = [example(inputs, i) for i in owner.tolist()]
+    def __init__(self, inputs: Inputs, sample: Tensor, level: float, seed: int) -> None:
+        self._inputs = inputs
         self._seeds = [f"{seed}/{number}" for number in sample.tolist()]
         self._level = level
 
     def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
-        rows = zip(x, self._alone, self._seeds, strict=True)
-        return torch.stack([self._shaken(row, alone, seed) for row, alone, seed in rows])
+        place = None if ids is None else units_at(ids, self._inputs)
+        own = slice(None) if place is None or place[0] < 0 else slice(*place)
+        seeds = [f"{seed}/{own.start}" if own.start else seed for seed in self._seeds]  # each side has its own noise
+        rows = zip(x, singles(self._inputs), seeds, strict=True)
+        return torch.stack([self._shaken(row, alone, seed, own) for row, alone, seed in rows])
 
-    def _shaken(self, row: Tensor, alone: Inputs, seed: str) -> Tensor:
-        real = real_units(alone).to(row.device)
+    def _shaken(self, row: Tensor, alone: Inputs, seed: str, own: slice) -> Tensor:
+        real = real_units(alone)[own].to(row.device)
         units = real if row.dim() == 2 and len(row) == len(real) else slice(None)
         values = row[units]
         drawn = torch.randn(values.shape, generator=content_generator(alone, seed), dtype=torch.float64).to(row)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.calling import wide
-from relprop.engine.capture import Block, Fold, HeadMask, Map, Watch
+from relprop.engine.capture import HeadMask, Watch
 from relprop.engine.run import Flow, attend, propagate
+from relprop.engine.seen import Block, Fold, Map
 from relprop.errors import InputError, ModelError
 from relprop.methods.reading import Inputs
 from relprop.rulebook import rulesets
@@ -19,6 +20,11 @@ from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Attribution
 
 Variant = Literal["paper", "released"]
+Made = Callable[[Tensor], Tensor]
+
+
+def _as_it_is(matrix: Tensor) -> Tensor:
+    return matrix
 
 
 @dataclass(frozen=True)
@@ -42,21 +48,35 @@ class Maps:
         """The read-out row of a [batch, rows, columns] matrix; a weighted mean where several rows are read."""
         return torch.einsum("br,brc->bc", self.readout, matrix)
 
-    def rolled_out(self, matrices: Sequence[Tensor]) -> Tensor:
-        """The read-out row of the product of the blocks' matrices, last block leftmost."""
+    def rolled_out(self, matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
+        """The read-out row of the product of what is `made` of the blocks' matrices, last block leftmost."""
         row = self.readout[:, None]
         for matrix in reversed(matrices):
-            row = row @ matrix
+            row = row @ made(matrix)
         return row[:, 0]
 
 
-def weight_maps(model: nn.Module, inputs: Inputs, target: Any, method: str, fold: Callable[[Tensor], Tensor]) -> Maps:
-    """`fold(A_b)` of every block, from a forward pass: A_b = attention weights [batch, heads, queries, keys]."""
+# A fold sees some query rows at a time, and what it makes of them is put together along the second to last dimension.
+
+
+def weight_maps(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    method: str,
+    fold: Callable[[Tensor], Tensor],
+    *,
+    last: bool = False,
+) -> Maps:
+    """`fold(A_b)` of every block, from a forward pass: A_b = attention weights [batch, heads, queries, keys].
+
+    On request of the `last` block alone.
+    """
 
     def on(one: Map) -> Tensor:
         return fold(_given(one.weights))
 
-    return _checked(attend(model, inputs, target, on), method, on)
+    return _checked(attend(model, inputs, target, Watch(fold=on, last=last)), method, on)
 
 
 def gradient_maps(
@@ -150,11 +170,11 @@ def _attended(weights: Tensor, arrived: Tensor | None) -> Tensor:
     return torch.zeros_like(weights) if arrived is None else wide(arrived).masked_fill(weights == 0, 0)
 
 
-def chain(matrices: Sequence[Tensor]) -> Tensor:
-    """The product of the blocks' matrices, last block leftmost."""
-    product = matrices[0]
+def chain(matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
+    """The product of what is `made` of the blocks' matrices, last block leftmost."""
+    product = made(matrices[0])
     for matrix in matrices[1:]:
-        product = matrix @ product
+        product = made(matrix) @ product
     return product
 
 
@@ -165,6 +185,11 @@ def with_identity(matrix: Tensor) -> Tensor:
 
 def row_normalised(matrix: Tensor) -> Tensor:
     return matrix / matrix.sum(-1, keepdim=True)
+
+
+def normalised_with_identity(matrix: Tensor) -> Tensor:
+    """rownorm(I + matrix)."""
+    return row_normalised(with_identity(matrix))
 
 
 def mean_heads(tensor: Tensor) -> Tensor:

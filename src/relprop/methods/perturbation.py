@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from relprop.engine.run import predict, predict_edited
 from relprop.engine.sources import At, Lookup
-from relprop.methods.reading import Inputs, batch_size, places_late, real_units, select, singles
+from relprop.methods.reading import Inputs, batch_size, real_units, select, singles, units_at
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
 
-@METHODS.register(family="perturbation", signed=True, gradients=False, citation="Zeiler and Fergus 2014")
+@METHODS.register(family="perturbation", signed=True, gradients=False, additive=True, citation="Zeiler and Fergus 2014")
 def occlusion(
     model: nn.Module,
     inputs: Inputs,
@@ -38,7 +38,7 @@ def occlusion(
     for owner, unit in (chunk.unbind(1) for chunk in torch.nonzero(real).split(max(1, internal_batch_size))):
         part = select(inputs, owner, batch)
         hidden = torch.zeros(len(unit), real.shape[1], dtype=torch.bool).scatter(1, unit[:, None], True)
-        hide = Hide(part.get("input_ids"), hidden, replacement)
+        hide = Hide(part, hidden, replacement)
         changed = predict_edited(model, part, [chosen.exact[i] for i in owner], at, hide.edit)
         scores[owner, unit] = (chosen.value[owner] - changed.value).to(scores)
     return Attribution(scores, chosen.value, chosen.names, "occlusion", chosen.rows)
@@ -61,17 +61,20 @@ def units_of(model: nn.Module, inputs: Inputs, target: tuple[Any, ...], at: At) 
 class Hide:
     """Hides a set of units of each row."""
 
-    def __init__(self, ids: Tensor | None, hidden: Tensor, replacement: int | None) -> None:
-        self._ids, self._hidden, self._replacement = ids, hidden, replacement
+    def __init__(self, inputs: Inputs, hidden: Tensor, replacement: int | None) -> None:
+        self._inputs, self._hidden, self._replacement = inputs, hidden, replacement
 
     def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
-        shift = 0 if ids is None or self._ids is None else places_late(ids, self._ids)
-        if shift is None:
+        known = ids is not None and "input_ids" in self._inputs
+        place = units_at(ids, self._inputs) if known and ids is not None else (0, self._hidden.shape[1])
+        if place is None:
             return x
-        rows, units = torch.nonzero(self._hidden[:, : x.shape[1] - shift], as_tuple=True)
+        start, stop = place
+        late = max(0, -start)
+        rows, units = torch.nonzero(self._hidden[:, start + late : stop], as_tuple=True)
         edited = x.clone()
         filler: Tensor | float = 0.0
         if lookup is not None and ids is not None and self._replacement is not None:
             filler = lookup(torch.full_like(ids[:1, :1], self._replacement))[0, 0]
-        edited[rows, units + shift] = filler
+        edited[rows, units + late] = filler
         return edited

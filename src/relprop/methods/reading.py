@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from relprop.engine.run import Flow, propagate
 from relprop.engine.sources import At, Source
@@ -55,18 +56,37 @@ def unit_scores(
     flow: Flow, per_source: list[Tensor], inputs: Inputs, reduce: Callable[[Tensor], Tensor] | None = None
 ) -> Tensor:
     """One row of scores an example: features reduced (by default summed), sources of the same tokens added."""
-    ids = inputs.get("input_ids")
+    ids = token_ids(inputs)
     total: Tensor | None = None
     for source, values in zip(flow.sources, per_source, strict=True):
         rows = (reduce or _sum)(_features_last(values))
-        if isinstance(ids, Tensor):
-            rows = _in_order(rows, source, ids)
+        if ids is not None:
+            rows = _in_order(rows, source, inputs, ids.shape[1])
         total = rows if total is None else total + rows
     assert total is not None
-    mask = inputs.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.shape == total.shape:
+    mask = token_mask(inputs)
+    if mask is not None and mask.shape == total.shape:
         total = torch.where(mask != 0, total, 0)
     return total
+
+
+def token_ids(inputs: Inputs) -> Tensor | None:
+    """The tokens that get scores: the text's, and behind them a decoder's own where those are given."""
+    return _both(inputs.get("input_ids"), inputs.get("decoder_input_ids"))
+
+
+def token_mask(inputs: Inputs) -> Tensor | None:
+    """Which of them are no padding; None where nothing says so."""
+    own, mask = inputs.get("decoder_input_ids"), inputs.get("attention_mask")
+    if not isinstance(own, Tensor) or not isinstance(mask, Tensor):
+        return mask if isinstance(mask, Tensor) else None
+    return _both(mask, inputs.get("decoder_attention_mask", torch.ones_like(own)))
+
+
+def _both(text: Any, decoder: Any) -> Tensor | None:
+    if not isinstance(text, Tensor) or not isinstance(decoder, Tensor):
+        return text if isinstance(text, Tensor) else None
+    return torch.cat([text, decoder], 1)
 
 
 def _sum(values: Tensor) -> Tensor:
@@ -80,22 +100,30 @@ def _features_last(values: Tensor) -> Tensor:
     return values[..., None] if values.dim() == 2 else values.flatten(2)
 
 
-def _in_order(rows: Tensor, source: Source, ids: Tensor) -> Tensor:
-    """The rows in the order of `ids`: as they are, cut to length, or one place late."""
-    shift = places_late(source.ids if source.ids is not None else ids, ids)
-    if shift == 0:
-        return rows[:, : ids.shape[1]]
-    if shift == 1:
-        return torch.cat([rows[:, 1:], torch.zeros_like(rows[:, :1])], 1)
-    return torch.zeros_like(ids, dtype=rows.dtype)  # another text: in the ledger, not in the scores
+def _in_order(rows: Tensor, source: Source, inputs: Inputs, count: int) -> Tensor:
+    """The rows among all `count` units: cut to length, moved to where they belong, and 0 elsewhere."""
+    place = units_at(inputs["input_ids"] if source.ids is None else source.ids, inputs)
+    if place is None:  # another text: in the ledger, not in the scores
+        return rows.new_zeros(len(rows), count)
+    start, stop = place
+    late = max(0, -start)
+    rows = rows[:, late : stop - start]
+    return F.pad(rows, (start + late, count - start - late - rows.shape[1]))
 
 
-def places_late(own: Tensor, ids: Tensor) -> int | None:
-    """How `own` ids hold the text `ids`: from the start (0), shifted by one as a decoder reads it (1), or not."""
+def units_at(own: Tensor, inputs: Inputs) -> tuple[int, int] | None:
+    """Which units (from, to) the embedded tokens `own` are: the text, or the decoder's; None for any other.
+
+    From -1 where a decoder reads the text itself, shifted by one behind its start token.
+    """
+    ids, decoder = inputs["input_ids"], inputs.get("decoder_input_ids")
     length = ids.shape[1]
     if own.shape[0] == ids.shape[0] and own.shape[1] >= length and torch.equal(own[:, :length], ids):
-        return 0
-    return 1 if own.shape == ids.shape and torch.equal(own[:, 1:], ids[:, :-1]) else None
+        return 0, length
+    if isinstance(decoder, Tensor):
+        same = own.shape == decoder.shape and torch.equal(own, decoder)
+        return (length, length + decoder.shape[1]) if same else None
+    return (-1, length - 1) if own.shape == ids.shape and torch.equal(own[:, 1:], ids[:, :-1]) else None
 
 
 def close(flow: Flow, relevance: list[Tensor], scores: Tensor) -> Ledger:
@@ -145,8 +173,8 @@ def select(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
 
 def real_units(inputs: Inputs) -> Tensor:
     """Which units of a single example are no padding."""
-    mask = inputs.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.dim() == 2:
+    mask = token_mask(inputs)
+    if mask is not None and mask.dim() == 2:
         return (mask[0] != 0).cpu()
     return torch.ones(_content(inputs).shape[:1], dtype=torch.bool)
 
@@ -161,7 +189,8 @@ def content_generator(inputs: Inputs, seed: int | str) -> torch.Generator:
 
 def _content(inputs: Inputs) -> Tensor:
     first = next(value for value in inputs.values() if isinstance(value, Tensor) and value.dim() > 1)
-    return inputs.get("input_ids", first)[0].detach().cpu()  # type: ignore[no-any-return]
+    ids = token_ids(inputs)
+    return (first if ids is None else ids)[0].detach().cpu()
 
 
 def one_target(target: Any, index: int) -> Any:

@@ -21,8 +21,8 @@ from relprop.methods.maps import (
     check_variant,
     from_block,
     mean_heads,
+    normalised_with_identity,
     relevance_maps,
-    row_normalised,
     two_way_maps,
     with_identity,
     without_readout,
@@ -62,7 +62,9 @@ def _method(rules: RuleSet, summary: str, citation: str) -> Callable[..., Attrib
         return input_relevance(model, inputs, target, rules, rules.name, at=at, checkpoint=checkpoint, ledger=ledger)
 
     method.__name__, method.__doc__ = rules.name, summary
-    return METHODS.register(family="relevance", signed=True, gradients=True, citation=citation)(method)
+    return METHODS.register(
+        family="relevance", signed=True, gradients=True, additive=True, several=True, citation=citation
+    )(method)
 
 
 lrp_ah = _method(rulesets.lrp_ah, "Attention weights constant in every head (AH-rule).", _ALI)
@@ -93,7 +95,7 @@ def _relevance_rules(variant: Variant) -> RuleSet:
 
 
 @METHODS.register(
-    family="relevance", signed=True, gradients=True, citation="Bach et al. 2015, as in Chefer et al. 2021"
+    family="relevance", signed=True, gradients=True, several=True, citation="Bach et al. 2015, as in Chefer et al. 2021"
 )
 def lrp(
     model: nn.Module, inputs: Inputs, target: Any, *, at: At | None = None, variant: Variant = "paper"
@@ -172,8 +174,8 @@ def _cam(products: Tensor) -> Tensor:
 
 
 def _rolled_out(maps: Maps, start_block: int, variant: Variant) -> Tensor:
-    matrices = [with_identity(one) for one in from_block(maps.folded, start_block)]
-    return maps.rolled_out([row_normalised(one) for one in matrices] if variant == "released" else matrices)
+    made = normalised_with_identity if variant == "released" else with_identity
+    return maps.rolled_out(from_block(maps.folded, start_block), made)
 
 
 @METHODS.register(

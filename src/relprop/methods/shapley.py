@@ -30,7 +30,9 @@ ROUNDS = 10  # permutations, each there and back, unless `max_evals` says otherw
 AT_ONCE = 64  # groups that "partition" divides at a time; it decides which ones, so it is no option
 
 
-@METHODS.register(family="perturbation", signed=True, gradients=False, complete=True, citation="Lundberg and Lee 2017")
+@METHODS.register(
+    family="perturbation", signed=True, gradients=False, complete=True, additive=True, citation="Lundberg and Lee 2017"
+)
 def shapley(
     model: nn.Module,
     inputs: Inputs,
@@ -115,7 +117,7 @@ class _Game:
 
     def _predicted(self, hidden: Tensor) -> Tensor:
         copies = select(self.inputs, torch.zeros(len(hidden), dtype=torch.long), 1)
-        hide = Hide(copies.get("input_ids"), hidden, self.replacement)
+        hide = Hide(copies, hidden, self.replacement)
         return predict_edited(self.model, copies, [self.target] * len(hidden), self.at, hide.edit).value
 
 

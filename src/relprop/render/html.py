@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import groupby
 
 from relprop.render import palette
-from relprop.render.layout import SCALE_NOTE, SEPARATOR, Cell, Row, stacked, strongest
+from relprop.render.layout import ANSWER_NOTE, SCALE_NOTE, SEPARATOR, Cell, Row, stacked, strongest
 from relprop.render.visible import visible
 from relprop.types import Heatmap
 
@@ -40,6 +41,9 @@ CSS = """
 .relprop .special{font-size:.8em}
 .relprop .bar{margin:0 .35em;color:var(--soft)}
 .relprop .minus{text-decoration:underline dotted;text-decoration-thickness:1px;text-underline-offset:.2em}
+.relprop .answer{padding:.17em .1em;border-radius:.3em;box-shadow:0 0 0 1px var(--ink);
+ -webkit-box-decoration-break:clone;box-decoration-break:clone}
+.relprop .legend .answer{padding:0 .4em}
 .relprop .legend{display:flex;flex-wrap:wrap;align-items:center;gap:.25rem .6rem;padding-top:.7rem;
  border-top:1px solid var(--line);color:var(--soft);font-size:.8125rem}
 .relprop .scale{display:inline-flex;border:1px solid var(--line);border-radius:.2rem;overflow:hidden}
@@ -70,8 +74,10 @@ body{{margin:0;padding:1rem;background:#fff;background:light-dark(#fff,#181a1f)}
 
 def html(heatmaps: Sequence[Heatmap], *, full_page: bool = True, title: str = "Relevance of the text") -> str:
     """A page that needs nothing from outside, or the fragment alone; methods about the same target lie in one stack."""
-    groups = "".join(_group(subject, members) for subject, members in stacked(heatmaps))
-    body = f'<div class="relprop">\n<style>{CSS}{_shade_rules()}</style>\n{groups}{_legend()}</div>'
+    groups = stacked(heatmaps)
+    shown = "".join(_group(subject, members) for subject, members in groups)
+    legend = _legend(any(row.answers for _, members in groups for row in members))
+    body = f'<div class="relprop">\n<style>{CSS}{_shade_rules()}</style>\n{shown}{legend}</div>'
     return PAGE.format(title=escape(visible(title)), body=body) if full_page else body
 
 
@@ -81,12 +87,19 @@ def _group(subject: Sequence[str], members: Iterable[Row]) -> str:
 
 
 def _row(row: Row) -> str:
-    tokens = "".join(map(_token, row.cells))
+    tokens = "".join(_run(list(cells), marked) for marked, cells in groupby(row.cells, key=lambda cell: cell.answer))
     return (
         f'<div class="row"><div class="method"><bdi>{escape(row.caption.method)}</bdi></div><div>\n'
         f'<div class="tokens" dir="auto" role="group" aria-label="{escape(_label(row))}">{tokens}</div>\n'
         f'<div class="account">{_spans(row.caption.account)}</div></div></div>\n'
     )
+
+
+def _run(cells: Sequence[Cell], marked: bool) -> str:
+    """Tokens in a row; those of the answer in one frame, which begins behind the space."""
+    tokens = "".join(map(_token, cells))
+    space = " " if marked and cells[0].space_before else ""
+    return f'{space}<span class="answer">{tokens.removeprefix(space)}</span>' if marked else tokens
 
 
 def _token(cell: Cell) -> str:
@@ -119,11 +132,12 @@ def _label(row: Row) -> str:
     return "; ".join([f"{row.caption.method}, {row.caption.target}", *named])
 
 
-def _legend() -> str:
+def _legend(answers: bool) -> str:
     swatches = "".join(f'<i class="{_level(shade)}"></i>' for shade in palette.legend())
     scale = f'<span class="scale" aria-hidden="true">{swatches}</span>'
     ends = f'<span class="minus">opposes</span>{scale}<span>supports</span>'
-    return f'<div class="legend">{ends}<span>{SCALE_NOTE}</span></div>\n'
+    answer = f'<span class="answer">{ANSWER_NOTE}</span>' if answers else ""
+    return f'<div class="legend">{ends}<span>{SCALE_NOTE}</span>{answer}</div>\n'
 
 
 def _shade_rules() -> str:

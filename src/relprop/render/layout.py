@@ -10,6 +10,7 @@ from itertools import groupby
 from relprop.render.visible import visible
 from relprop.types import Heatmap, Unit
 
+ANSWER_NOTE = "the answer"
 SCALE_NOTE = "shaded relative to the strongest unit of each row"
 
 
@@ -23,6 +24,7 @@ class Cell:
     special: bool
     space_before: bool
     title: str
+    answer: bool = False  # of the answer to a question
 
 
 SEPARATOR = Cell("|", 0.0, 0.0, special=True, space_before=True, title="")  # between the two texts of a pair
@@ -55,6 +57,11 @@ class Row:
     caption: Caption
     cells: tuple[Cell, ...]
 
+    @property
+    def answers(self) -> bool:
+        """Whether an answer is marked."""
+        return any(cell.answer for cell in self.cells)
+
 
 def rows(heatmaps: Sequence[Heatmap]) -> list[Row]:
     """Every heat map laid out, or a clear error where there is nothing to draw."""
@@ -83,9 +90,18 @@ def cells(heatmap: Heatmap) -> tuple[Cell, ...]:
         if crossed:
             laid.append(SEPARATOR)
         spaced = crossed or (previous is not None and _spaced(previous, unit))
-        laid.append(Cell(_piece(unit), score, shade, unit.special, spaced, title(score)))
+        laid.append(
+            Cell(_piece(unit), score, shade, unit.special, spaced, title(score), _answers(unit, heatmap.answer))
+        )
         previous, segment = unit, segment if unit.special else unit.segment
     return tuple(laid)
+
+
+def _answers(unit: Unit, answer: tuple[int, int] | None) -> bool:
+    """Whether a unit of the second text is of the answer there."""
+    if answer is None or unit.segment != 1 or unit.start is None or unit.end is None:
+        return False
+    return unit.start < answer[1] and unit.end > answer[0]
 
 
 def shades(scores: Sequence[float]) -> list[float]:

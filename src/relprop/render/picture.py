@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 from matplotlib import get_data_path
@@ -15,7 +16,7 @@ from matplotlib.ft2font import FT2Font, LoadFlags
 from matplotlib.patches import FancyBboxPatch
 
 from relprop.render import palette, saving
-from relprop.render.layout import SCALE_NOTE, Cell, Row, stacked
+from relprop.render.layout import ANSWER_NOTE, SCALE_NOTE, Cell, Row, stacked
 from relprop.render.saving import DPI
 from relprop.types import Heatmap
 
@@ -67,6 +68,7 @@ class Word:
     space_before: bool
     colour: str
     background: str | None = None
+    answer: bool = False
 
     @property
     def width(self) -> float:
@@ -88,7 +90,19 @@ class Rule:
     y: float
 
 
-Mark = Placed | Rule
+@dataclass(frozen=True)
+class Frame:
+    """Around words of one line, from the first's left edge to the last's right."""
+
+    first: Placed
+    last: Placed
+
+    @property
+    def y(self) -> float:
+        return self.first.y
+
+
+Mark = Placed | Rule | Frame
 
 
 def save(heatmaps: Sequence[Heatmap], path: str | os.PathLike[str]) -> None:
@@ -111,31 +125,34 @@ def draw(heatmaps: Sequence[Heatmap]) -> Figure:
             marks += [Rule(y), *_row(row, left, y + GAP / 2)]
         y = _bottom(marks) + 2 * GAP
     y = _bottom(marks) + GAP
-    marks += [Rule(y), *_place(_legend(), MARGIN, WIDTH - MARGIN, y + GAP / 2)]
+    legend = _legend(any(row.answers for _, members in groups for row in members))
+    marks += [Rule(y), *_framed(_place(legend, MARGIN, WIDTH - MARGIN, y + GAP / 2))]
     return _figure(marks, _bottom(marks) + MARGIN / 2)
 
 
-def _row(row: Row, left: float, y: float) -> list[Placed]:
+def _row(row: Row, left: float, y: float) -> list[Mark]:
     """The method's name, the tokens to the right of it, and under them what their scores account for."""
     name = _place(_prose(row.caption.method, METHOD), MARGIN, left - GUTTER, y)
     tokens = _place([_token(cell) for cell in row.cells], left, WIDTH - MARGIN, y)
     account = _prose(" · ".join(row.caption.account), SMALL, SOFT)
-    return [*name, *tokens, *_place(account, left, WIDTH - MARGIN, _bottom(tokens, y) - 0.03)]
+    return [*name, *_framed(tokens), *_place(account, left, WIDTH - MARGIN, _bottom(tokens, y) - 0.03)]
 
 
 def _subject(parts: Sequence[str]) -> list[Word]:
     return [*_prose(parts[0], HEADING), *(word for part in parts[1:] for word in _prose(f"  {part}", SUBHEADING, SOFT))]
 
 
-def _legend() -> list[Word]:
+def _legend(answers: bool) -> list[Word]:
     swatches = [Word("", SWATCH, not i, INK, _background(shade)) for i, shade in enumerate(palette.legend())]
-    return [*_prose("opposes", SMALL, SOFT), *swatches, *_prose(f"supports   {SCALE_NOTE}", SMALL, SOFT)]
+    answer = [Word("", SMALL, True, SOFT), Word(ANSWER_NOTE, replace(SMALL, pad=0.05), True, SOFT, answer=True)]
+    scale = [*_prose("opposes", SMALL, SOFT), *swatches, *_prose(f"supports   {SCALE_NOTE}", SMALL, SOFT)]
+    return [*scale, *answer] if answers else scale
 
 
 def _token(cell: Cell) -> Word:
     ink = palette.as_hex(palette.ink(palette.colour(cell.shade))) if cell.shade else INK
     face = SPECIAL if cell.special else TOKEN
-    return Word(_drawable(cell.text, face.font), face, cell.space_before, ink, _background(cell.shade))
+    return Word(_drawable(cell.text, face.font), face, cell.space_before, ink, _background(cell.shade), cell.answer)
 
 
 def _background(shade: float) -> str:
@@ -164,6 +181,13 @@ def _place(words: Iterable[Word], left: float, right: float, top: float) -> list
             placed.append(Placed(word, x + space, y, joined=space < 0))
             x += space + word.width
     return placed
+
+
+def _framed(placed: Sequence[Placed]) -> list[Mark]:
+    """The words, and a frame around those of the answer, line by line."""
+    runs = groupby(placed, key=lambda one: (one.word.answer, one.y))
+    answers = [list(run) for (answer, _), run in runs if answer]
+    return [*placed, *(Frame(run[0], run[-1]) for run in answers)]
 
 
 def _chains(words: Iterable[Word], widest: float) -> Iterator[list[Word]]:
@@ -200,6 +224,8 @@ def _figure(marks: Iterable[Mark], height: float) -> Figure:
     for mark in marks:
         if isinstance(mark, Rule):
             _box(figure, MARGIN, height - mark.y, WIDTH - 2 * MARGIN, 0.008, RULE)
+        elif isinstance(mark, Frame):
+            _frame(figure, mark, height - mark.y)
         else:
             _ink(figure, mark, height - mark.y)
     return figure
@@ -221,6 +247,19 @@ def _ink(figure: Figure, placed: Placed, baseline: float) -> None:
         parse_math=False,  # a token may well be "$x$"
     )
     text.set_usetex(False)
+
+
+def _frame(figure: Figure, frame: Frame, baseline: float) -> None:
+    face, around = frame.first.word.face, 0.012
+    x, y = frame.first.x - around, baseline - face.below - around
+    width = frame.last.x + frame.last.word.width - frame.first.x + 2 * around
+    style = f"round,pad=0,rounding_size={face.box / 6}"
+    figure.add_artist(
+        FancyBboxPatch(
+            (x, y), width, face.box + 2 * around, boxstyle=style, fill=False, edgecolor=INK, linewidth=0.7,
+            transform=figure.dpi_scale_trans,
+        )
+    )  # fmt: skip
 
 
 def _box(figure: Figure, x: float, y: float, width: float, height: float, colour: str, corner: float = 0.0) -> None:

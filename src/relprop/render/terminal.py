@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relprop.render import palette
-from relprop.render.layout import SCALE_NOTE, Caption, Cell, Row, number, rows, strongest
+from relprop.render.layout import ANSWER_NOTE, SCALE_NOTE, Caption, Cell, Row, number, rows, strongest
 from relprop.types import Heatmap
 
 SHOWN = 5  # supporting and opposing units in numbers, where there is no colour
@@ -53,7 +53,7 @@ class _Terminal:
             yield from _plain(row) if colours == "none" else _coloured(row, colours)
             yield Text(" · ".join(row.caption.account), style="dim")
             yield Text()
-        yield _legend(colours)
+        yield _legend(colours, any(row.answers for row in self.rows))
 
 
 def _header(caption: Caption) -> Text:
@@ -62,9 +62,12 @@ def _header(caption: Caption) -> Text:
 
 def _coloured(row: Row, colours: str) -> Iterator[RenderableType]:
     text = Text(overflow="fold")
+    inside = False  # the answer, whose line runs on under its spaces
     for cell in row.cells:
-        text.append(" " if cell.space_before else "")
-        text.append(cell.text, _style(cell.shade, colours) + Style(dim=cell.special))
+        text.append(" " if cell.space_before else "", Style(underline=(inside and cell.answer) or None))
+        style = Style(dim=cell.special, underline=cell.answer or None)
+        text.append(cell.text, _style(cell.shade, colours) + style)
+        inside = cell.answer
     # The terminal's own background is unknown, and white must read as nothing: the whole row lies on white paper.
     yield Padding(text, (0, 1), style=_style(0, colours))
 
@@ -83,12 +86,13 @@ def _scores(heading: str, column: list[Cell]) -> RenderableType:
     return Group(Text(heading), *(Text(line, overflow="fold") for line in lines))
 
 
-def _legend(colours: str) -> Text:
+def _legend(colours: str, answers: bool) -> Text:
     if colours == "none":
         return Text("+ supports the target, - opposes it", style="dim")
     swatch = "••" if colours in FEW else "  "  # few colours also tint the text
     swatches = [(swatch, _style(shade, colours)) for shade in palette.legend()]
-    return Text.assemble("opposes ", *swatches, " supports", (f"  {SCALE_NOTE}", "dim"))
+    answer = [("  ", ""), (ANSWER_NOTE, "underline dim")] if answers else []
+    return Text.assemble("opposes ", *swatches, " supports", (f"  {SCALE_NOTE}", "dim"), *answer)
 
 
 def _style(shade: float, colours: str) -> Style:

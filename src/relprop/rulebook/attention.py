@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +14,31 @@ from relprop.ops import attention_weights, repeat_heads
 from relprop.rulebook.product import scaled
 
 Func = Callable[..., Any]
-_CHUNK = 1 << 21  # attention weights made at a time in the backward pass: memory stays linear in tokens
+_CHUNK = 1 << 21  # attention weights made at a time: memory stays linear in tokens
+
+
+def rows_at_a_time(shape: Sequence[int]) -> int:
+    """How many query rows of maps [..., queries, keys] are made or read at a time."""
+    *batch, rows, columns = shape
+    return max(1, min(rows, _CHUNK // max(1, math.prod(batch) * columns)))
+
+
+def weights_by_rows(
+    query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, scale: float | None, cut: bool = False
+) -> Iterator[tuple[slice, Tensor]]:
+    """The attention weights made anew, a chunk of queries at a time; `cut` to the keys that causal attention sees."""
+    rows, columns = query.shape[-2], key.shape[-2]
+    step = rows_at_a_time((*query.shape[:-1], columns))
+    for start in range(0, rows, step):
+        chunk = slice(start, min(rows, start + step))
+        part = mask
+        if causal:
+            columns = min(key.shape[-2], chunk.stop) if cut else columns
+            places = torch.arange(start, chunk.stop, device=query.device)[:, None]
+            part = torch.arange(columns, device=query.device)[None, :] <= places
+        elif mask is not None and mask.dim() > 1 and mask.shape[-2] > 1:
+            part = mask[..., chunk, :]
+        yield chunk, attention_weights(query[..., chunk, :], key[..., :columns, :], part, scale=scale)
 
 
 class _ValueAttention(torch.autograd.Function):
@@ -33,22 +58,10 @@ class _ValueAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None, None, None, None]:
         query, key, mask = ctx.saved_tensors
-        heads, rows, columns = query.shape[-3] if query.dim() > 2 else 1, query.shape[-2], key.shape[-2]
-        wide_key = repeat_heads(key, heads)
-        step = max(1, min(rows, _CHUNK * rows // max(1, query[..., 0].numel() * columns)))
-        total = grad.new_zeros((*grad.shape[:-2], columns, grad.shape[-1]))
-        for start in range(0, rows, step):
-            chunk = slice(start, start + step)
-            seen = min(columns, start + step) if ctx.causal else columns
-            part = mask
-            if ctx.causal:
-                places = torch.arange(rows, device=query.device)[chunk, None]
-                part = torch.arange(seen, device=query.device)[None, :] <= places
-            elif mask is not None and mask.dim() > 1 and mask.shape[-2] > 1:
-                part = mask[..., chunk, :]
-            keys = wide_key[..., :seen, :]
-            weights = attention_weights(query[..., chunk, :], keys, part, scale=ctx.scale)
-            total[..., :seen, :] += weights.transpose(-2, -1) @ grad[..., chunk, :]
+        key = repeat_heads(key, query.shape[-3] if query.dim() > 2 else 1)
+        total = grad.new_zeros((*grad.shape[:-2], key.shape[-2], grad.shape[-1]))
+        for chunk, weights in weights_by_rows(query, key, mask, ctx.causal, ctx.scale, cut=True):
+            total[..., : weights.shape[-1], :] += weights.transpose(-2, -1) @ grad[..., chunk, :]
         if total.shape != ctx.value_shape and total.dim() > 2 and total.shape[-3] != ctx.value_shape[-3]:
             total = total.unflatten(-3, (ctx.value_shape[-3], -1)).sum(-3)
         return None, None, total.sum_to_size(ctx.value_shape), None, None, None, None
@@ -91,15 +104,59 @@ class _Watched(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None, None]:
         q, k, v, mask = ctx.saved_tensors
-        a = attention_weights(q, k, mask, ctx.causal, ctx.scale)
-        g = grad @ v.transpose(-2, -1)
-        ctx.tell(a, g)
-        to_v = a.transpose(-2, -1) @ grad
+        shares = gradient_shares(grad, q, k, v, mask, ctx.causal, ctx.scale, ctx.tell)
+        return *shares, None, None, None, None
+
+
+class Shares:
+    """What reaches q, k and v, gathered from chunks of queries: q's in rows, the others' as sums."""
+
+    def __init__(self) -> None:
+        self._rows: list[Tensor] = []
+        self._sums: list[Tensor] = []
+
+    def add(self, to_q: Tensor, to_k: Tensor, to_v: Tensor) -> None:
+        self._rows.append(to_q)
+        if not self._sums:
+            self._sums = [to_k, to_v]
+        else:
+            for known, more in zip(self._sums, (to_k, to_v), strict=True):
+                known += more
+
+    def whole(self) -> tuple[Tensor, Tensor, Tensor]:
+        to_k, to_v = self._sums
+        return self._rows[0] if len(self._rows) == 1 else torch.cat(self._rows, -2), to_k, to_v
+
+
+def gradient_shares(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, tell: Func
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What of dO reaches q, k and v; `tell(chunk, A, G)` of the weights and their gradient, a chunk of rows each."""
+    shares = Shares()
+    for chunk, a in weights_by_rows(q, k, mask, causal, scale):
+        own = grad[..., chunk, :]
+        g = own @ v.transpose(-2, -1)
+        tell(chunk, a, g)
+        to_v = a.transpose(-2, -1) @ own
         g.mul_(a)
         s = g.sub_(a * g.sum(-1, keepdim=True))  # through the softmax
-        to_q, to_k = (s @ k).mul_(ctx.scale), (s.transpose(-2, -1) @ q).mul_(ctx.scale)
-        shares = (share.sum_to_size(x.shape) for share, x in ((to_q, q), (to_k, k), (to_v, v)))
-        return *shares, None, None, None, None  # type: ignore[return-value]
+        shares.add((s @ k).mul_(scale), (s.transpose(-2, -1) @ q[..., chunk, :]).mul_(scale), to_v)
+    to_q, to_k, to_v = shares.whole()
+    return to_q.sum_to_size(q.shape), to_k.sum_to_size(k.shape), to_v.sum_to_size(v.shape)
+
+
+def weights_of(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Iterator[tuple[slice, Tensor]]:
+    """The weights of a call of fused attention, a chunk of queries at a time."""
+    return weights_by_rows(query, repeat_heads(key, query.shape[-3]), attn_mask, is_causal, scale)
 
 
 def watched(
@@ -113,7 +170,7 @@ def watched(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Fused attention; on the way back `tell(A, G)` gets the weights and their gradient, and none are kept."""
+    """Fused attention; on the way back `tell(chunk, A, G)` gets the weights and their gradient, and none are kept."""
     key, value = (repeat_heads(one, query.shape[-3]) for one in (key, value))
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     return _Watched.apply(query, key, value, attn_mask, is_causal, scale, tell)

@@ -10,7 +10,7 @@ from typing import Any
 
 from relprop import ops
 from relprop.errors import unknown_name
-from relprop.rulebook import attention, elementwise, norm, product, zplus
+from relprop.rulebook import attention, elementwise, norm, product, quantised, zplus, zplus_attention
 
 Rule = Callable[..., Any]
 
@@ -21,6 +21,14 @@ class Expand:
 
     function: Rule
     always: bool = False  # also where nothing in it is live, so that observers see its parts
+    fused: Rule | None = None  # of attention as it is, where query, key and value are live and the mask is not
+
+    def applies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], live: bool) -> bool:
+        if self.fused is None:
+            return live or self.always
+        mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+        fits = len(args) > 2 and all(one.requires_grad for one in args[:3])
+        return live and not (fits and (mask is None or not mask.requires_grad))
 
 
 class RuleSet(Mapping[str, Any]):
@@ -36,11 +44,15 @@ class RuleSet(Mapping[str, Any]):
         self.name = name
         self.carries = carries
         self.way = way
-        self._rules = MappingProxyType(dict(rules))
+        self._rules = MappingProxyType(_consistent(rules))
 
     def __getitem__(self, operation: str) -> Any:
         rule = self._rules[operation]
-        return partial(rule, way=self.way) if self.way is not zplus.ALONE and rule in zplus.RULES else rule
+        if self.way is zplus.ALONE:
+            return rule
+        if isinstance(rule, Expand) and rule.fused is zplus_attention.attention:
+            return replace(rule, fused=partial(rule.fused, way=self.way))
+        return partial(rule, way=self.way) if rule in zplus.RULES else rule
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rules)
@@ -58,9 +70,14 @@ class RuleSet(Mapping[str, Any]):
         spelled: dict[str, Rule | Expand] = {
             "multi_head_attention_forward": Expand(ops.multi_head_attention, always=True)
         }
-        if not fused:
-            spelled["scaled_dot_product_attention"] = Expand(ops.attention, always=True)
+        spelled["scaled_dot_product_attention"] = Expand(ops.attention, not fused, _native if fused else None)
         return RuleSet(self.name, {**self._rules, **spelled}, self.carries, self.way)
+
+    @property
+    def sees_fused(self) -> bool:
+        """Whether fused attention under these rules can tell its maps."""
+        rule = self._rules.get("scaled_dot_product_attention")
+        return rule is None if self.carries == "gradient" else isinstance(rule, Expand) and rule.fused is not None
 
     def two_way(self, phase: zplus.Phase) -> RuleSet:
         """Relevance-carrying rules that let the gradient flow back too, as `phase` says at the time."""
@@ -68,6 +85,16 @@ class RuleSet(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"RuleSet({self.name!r}, {len(self)} rules, carries {self.carries})"
+
+
+def _consistent(rules: Mapping[str, Rule | Expand]) -> dict[str, Rule | Expand]:
+    """Attention stays fused only where its rule stands for the rules of its parts."""
+    attention = rules.get("scaled_dot_product_attention")
+    parts = (rules.get("matmul"), rules.get("softmax"))
+    if not isinstance(attention, Expand) or attention.fused is not zplus_attention.attention:
+        return dict(rules)
+    fused = attention.fused if parts == (zplus.matmul, zplus.unchanged) else None
+    return {**rules, "scaled_dot_product_attention": replace(attention, fused=fused)}
 
 
 def _all(names: tuple[str, ...] | list[str], rule: Rule | Expand) -> dict[str, Rule | Expand]:
@@ -81,6 +108,12 @@ EXPANSIONS: dict[str, Rule | Expand] = {
     "lerp": Expand(ops.lerp),
     "addcmul": Expand(ops.addcmul),
     "baddbmm": Expand(ops.baddbmm),
+}
+
+# Under all rules alike.
+QUANTISED = {
+    "quantized::linear_dynamic": Expand(quantised.linear_dynamic),
+    "quantized::linear_dynamic_fp16": Expand(quantised.linear_dynamic_fp16),
 }
 
 # AH: every softmax is a gate, in fused attention and out of it.
@@ -139,7 +172,7 @@ _moves = [
     "bfloat16", "cpu", "cuda", "index_select", "gather", "take_along_dim", "masked_select", "roll", "flip", "tril",
     "triu", "diagonal", "unfold", "repeat", "repeat_interleave", "tile", "index_put", "index_add", "index_copy",
     "scatter", "copy", "where", "masked_fill", "pad", "alias", "detach", "real", "nan_to_num", "dropout",
-    "atleast_1d", "meshgrid",
+    "atleast_1d", "meshgrid", "rounding",
 ]  # fmt: skip
 
 
@@ -152,7 +185,7 @@ zplus_rules = RuleSet(
     {
         **_all(_moves, _native),
         **EXPANSIONS,
-        "scaled_dot_product_attention": Expand(ops.attention),
+        "scaled_dot_product_attention": Expand(ops.attention, fused=zplus_attention.attention),
         "linear": zplus.linear,
         **_all(["conv1d", "conv2d", "conv3d"], zplus.convolution),
         "addmm": zplus.add_matmul,

@@ -31,7 +31,7 @@ class Batch:
     examples: list[Example]
     rows: list[Encoded]
     inputs: dict[str, Tensor]
-    labels: list[int] | None  # the classes to be explained; None: the predicted ones
+    labels: list[Any] | None  # the classes or answers to be explained; None: the predicted ones
 
     def explained(self, method: Method, whole: Measured) -> Attribution:
         """A method's scores, and how long it took."""

@@ -15,6 +15,7 @@ from relprop.errors import unknown_name
 KINDS = {
     "faithfulness": "relprop.bench.kinds.faithfulness",
     "rationales": "relprop.bench.kinds.rationales",
+    "answers": "relprop.bench.kinds.answers",
     "heads": "relprop.bench.kinds.heads",
     "layers": "relprop.bench.kinds.layers",
     "pictures": "relprop.bench.kinds.pictures",

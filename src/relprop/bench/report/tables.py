@@ -12,6 +12,7 @@ from relprop.bench.report.results import CEILING, Results
 from relprop.bench.suites import Table
 from relprop.metrics import METRICS
 
+_EXPLAINED = {"answers": "answer"}  # by kind of task; the others explain classes
 _REFERENCES = ("gradient", "gradient_x_input")  # what a method's cost is told in, the first that was run
 
 
@@ -198,7 +199,9 @@ def task_table(results: Results) -> Grid:
             task.data or plain(task.options),
             task.split,
             str(len(measured.examples) if measured else 0),
-            {"label": "true class", "predicted": "predicted class"}[task.explain] if task.kind != "heads" else "",
+            {"label": "true ", "predicted": "predicted "}[task.explain] + _EXPLAINED.get(task.kind, "class")
+            if task.kind != "heads"
+            else "",
             task.replacement or "nothing" if task.kind == "faithfulness" else "",
         )
         lines.append((task.name, about))

@@ -1,0 +1,78 @@
+"""A continuation as a figure of matplotlib: generated tokens down, all that they could owe something to across."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from relprop.render import palette, saving
+from relprop.render.continuation import Weave, laid_out, seen_by
+from relprop.render.layout import SCALE_NOTE, shades
+from relprop.render.picture import INK, REGULAR, SOFT, _drawable
+
+CELL, SMALLEST, WIDEST = 0.17, 0.04, 40.0  # inches: a cell's side, as fits the width, but not smaller
+LABELLED = 0.11  # between labels; where cells are smaller, some go without
+BAR, THICK = 1.6, 0.02  # the colour bar, in inches and as a share of the height
+LATER = (0.955, 0.96, 0.965)  # what comes later has no part in a token
+
+
+def save(weave: Weave, path: str | os.PathLike[str]) -> None:
+    """Write a PNG, SVG or PDF by the name's suffix; the file appears whole or not at all."""
+    saving.write(draw(weave), saving.check(path))
+
+
+def draw(weave: Weave) -> Figure:
+    """The matrix, each row shaded by its strongest score; a line parts what was given from what was generated."""
+    rows, columns = len(weave.steps), max(1, len(weave.units) - 1)  # nothing comes after the last token
+    side = min(CELL, max(SMALLEST, WIDEST / columns))
+    figure = Figure(
+        figsize=(max(5.0, side * columns + 1.6), side * rows + 2.0),
+        facecolor="white",
+        layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.1),
+    )
+    axes = figure.subplots()
+    axes.imshow(_pixels(weave, columns), aspect="equal", interpolation="nearest")
+    labels = [_drawable(cell.text, REGULAR) for cell in laid_out(weave)]
+    step = max(1, round(LABELLED / side))
+    font = FontProperties(fname=str(REGULAR), size=min(7.5, 44 * side * step))
+    axes.set_xticks(range(0, columns, step), labels[:columns:step], rotation=90, fontproperties=font, parse_math=False)
+    down = range(0, rows, step)
+    axes.set_yticks(down, [labels[weave.given + i] for i in down], fontproperties=font, parse_math=False)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, pad=2, colors=INK)
+    axes.spines[:].set_visible(False)
+    axes.axvline(weave.given - 0.5, color=INK, linewidth=0.8)
+    axes.set_title(f"{weave.method}: what each generated token (down) is made of (across)", fontsize=9, color=INK)
+    _legend(figure, axes)
+    return figure
+
+
+def _pixels(weave: Weave, columns: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    pixels = np.empty((len(weave.steps), columns, 3))
+    pixels[:] = LATER
+    for row, scores in enumerate(weave.scores):
+        seen = min(columns, seen_by(weave, row))
+        for column, shade in enumerate(shades(scores[:seen])):
+            pixels[row, column] = np.array(palette.colour(shade)) / 255
+    return pixels
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    colours = ListedColormap([palette.as_hex(palette.colour(shade)) for shade in palette.legend(65)])
+    scale = ScalarMappable(Normalize(-1, 1), colours)
+    long = BAR / (THICK * figure.get_figheight())
+    bar = figure.colorbar(scale, ax=axes, orientation="horizontal", fraction=THICK, aspect=long, anchor=(0.0, 0.0))
+    bar.set_ticks([-1, 1], labels=["opposes", "supports"])
+    least, most = bar.ax.get_xticklabels()
+    least.set_horizontalalignment("left")
+    most.set_horizontalalignment("right")
+    bar.set_label(SCALE_NOTE, loc="left", fontsize=7.5, color=SOFT)
+    bar.ax.tick_params(length=0, labelsize=7.5, colors=SOFT)
+    bar.outline.set_visible(False)

@@ -1,0 +1,197 @@
+"""A continuation as a page: pointing at a generated token colours its causes. Without a script it shows the sums."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+from html import escape
+
+from relprop.render import html as text
+from relprop.render.continuation import Step, Weave, seen_by, totals
+from relprop.render.layout import SEPARATOR, Cell, caption, cells, number
+from relprop.render.visible import visible
+from relprop.types import Unit
+
+FULL = 1000  # scores are told as thousandths of their row's strongest
+
+CSS = """
+.relprop .weave{line-height:2.15;padding:.55rem 0 .6rem;border-top:1px solid var(--line);overflow-wrap:anywhere}
+.relprop .g{border-bottom:2px solid var(--soft);border-bottom-left-radius:0;border-bottom-right-radius:0}
+.relprop[data-ready] .g{cursor:pointer}
+.relprop .g:focus-visible,.relprop .g.on{outline:2px solid var(--ink);outline-offset:1px}
+.relprop .g.pinned{border-bottom-color:var(--ink);border-bottom-width:3px}
+.relprop .later{opacity:.45}
+.relprop .detail{min-height:4.6em;padding:.5rem 0;border-top:1px solid var(--line);font-size:.875rem;
+ font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+.relprop .detail:empty{display:none}
+.relprop .detail b{font-weight:600}
+.relprop .detail .why{margin-top:.15rem;color:var(--soft)}
+.relprop .detail .why span{margin-right:.9rem;white-space:nowrap}
+.relprop .detail .why i{display:inline-block;width:.7em;height:.7em;margin-right:.35em;border-radius:.15em}
+"""
+
+# No script of the page's makes markup: what it shows is set as text.
+SCRIPT = """
+for (const root of document.querySelectorAll(".relprop.continuation:not([data-ready])")) {
+  root.dataset.ready = "";
+  const {given, rows, notes} = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  const units = [...root.querySelectorAll(".t")], tokens = units.slice(given);
+  const detail = root.querySelector(".detail");
+  const plain = units.map(unit => unit.className), titles = units.map(unit => unit.title);
+  const bare = plain.map(names => names.split(" ").filter(name => !/^([pn]\\\\d+|minus)$/.test(name)).join(" "));
+  const level = share => share > 0 ? " p" + share : share < 0 ? " n" + -share : "";
+  const shade = q => Math.round(q * LEVELS / FULL);
+  const signed = x => (x > 0 ? "+" : "") + (Math.abs(x) >= 1e-3 ? x.toFixed(3) : x.toExponential(1));
+  let shown = null, pinned = null;
+
+  function make(name, words, into) {
+    const node = document.createElement(name);
+    node.textContent = words;
+    into.append(node);
+    return node;
+  }
+  function explain(row) {
+    const [strongest, shares] = rows[row];
+    make("b", notes[row][0], detail);
+    detail.append("  " + notes[row][1]);
+    const why = make("div", "", detail);
+    why.className = "why";
+    const order = [...shares.keys()].filter(i => shares[i]).sort((a, b) => Math.abs(shares[b]) - Math.abs(shares[a]));
+    for (const i of order.slice(0, 6)) {
+      const cause = make("span", "", why);
+      make("i", "", cause).className = level(shade(shares[i])).trim();
+      cause.append(units[i].textContent + " " + signed(shares[i] * strongest / FULL));
+    }
+  }
+  function show(row) {
+    if (row === shown) return;
+    shown = row;
+    const shares = row === null ? null : rows[row][1];
+    units.forEach((unit, i) => {
+      let names = plain[i];
+      if (shares) {
+        const q = shares[i] || 0;
+        names = bare[i] + level(shade(q)) + (q <= -UNDERLINED ? " minus" : "");
+        if (i >= given + row) names += i === given + row ? " on" : " later";
+      }
+      if (i >= given && i - given === pinned) names += " pinned";
+      if (unit.className !== names) unit.className = names;
+    });
+    detail.replaceChildren();
+    if (row === null) make("span", HINT, detail); else explain(row);
+  }
+  function pin(row) {
+    pinned = row;
+    tokens.forEach((token, i) => token.setAttribute("aria-pressed", i === row));
+    shown = undefined;  // paint anew, though it may be the same
+    show(row);
+  }
+  function focus(row) {
+    row = Math.max(0, Math.min(tokens.length - 1, row));
+    tokens.forEach((token, i) => token.tabIndex = i === row ? 0 : -1);
+    tokens[row].focus();
+  }
+  const of = event => tokens.indexOf(event.target.closest(".g"));
+  const rest = () => {  // what is seen when the pointer is elsewhere
+    const row = tokens.findIndex(token => token.matches(":focus-visible"));
+    show(pinned === null && row >= 0 ? row : pinned);
+  };
+  const weave = root.querySelector(".weave");
+  weave.addEventListener("pointerover", event => {
+    const row = of(event), i = units.indexOf(event.target);
+    if (row >= 0 && pinned === null) show(row);
+    if (i >= 0) units[i].title = shown === null ? titles[i]
+      : i < rows[shown][1].length ? signed(rows[shown][1][i] * rows[shown][0] / FULL) : "";
+  });
+  weave.addEventListener("pointerleave", rest);
+  weave.addEventListener("focusin", event => { const row = of(event); if (row >= 0) show(row); });
+  weave.addEventListener("focusout", event => { if (!weave.contains(event.relatedTarget)) rest(); });
+  weave.addEventListener("click", event => {
+    const row = of(event);
+    if (row >= 0) { focus(row); pin(pinned === row ? null : row); } else pin(null);
+  });
+  weave.addEventListener("keydown", event => {
+    const row = of(event), moves = {ArrowRight: row + 1, ArrowDown: row + 1, ArrowLeft: row - 1, ArrowUp: row - 1,
+      Home: 0, End: tokens.length - 1};
+    if (row < 0) return;
+    if (event.key in moves) focus(moves[event.key]);
+    else if (event.key === "Enter" || event.key === " ") pin(pinned === row ? null : row);
+    else if (event.key === "Escape") pin(null);
+    else return;
+    event.preventDefault();
+  });
+  tokens.forEach((token, i) => { token.setAttribute("role", "button"); token.tabIndex = i ? -1 : 0; });
+  make("span", HINT, detail);
+}
+"""
+HINT = "Point at an underlined token to see its causes; a click keeps them, arrow keys go on, Escape lets go."
+_SETTINGS = {"LEVELS": text.LEVELS, "FULL": FULL, "UNDERLINED": round(text.UNDERLINED * FULL), "HINT": HINT}
+
+
+def html(weave: Weave, *, full_page: bool = True, title: str = "Relevance of a continuation") -> str:
+    """A page that needs nothing from outside, or the fragment alone."""
+    words = caption(totals(weave))
+    subject = text._spans([words.target]).replace("<span>", '<span class="target">', 1)
+    tokens = "".join(_tokens(weave))
+    script = _script()
+    body = (
+        f'<div class="relprop continuation">\n<style>{text.CSS}{CSS}{text._shade_rules()}</style>\n'
+        f'<div class="subject">{subject}{text._spans([words.method, *words.account])}</div>\n'
+        f'<div class="weave" dir="auto">{tokens}</div>\n<div class="detail" role="status"></div>\n{text._legend(False)}'
+        f'<script type="application/json">{_data(weave)}</script>\n<script>{script}</script></div>'
+    )
+    if not full_page:
+        return body
+    own = b64encode(sha256(script.encode()).digest()).decode()  # this script alone may run
+    page = text.PAGE.replace("default-src 'none';", f"default-src 'none'; script-src 'sha256-{own}';")
+    return page.format(title=escape(visible(title)), body=body)
+
+
+def _tokens(weave: Weave) -> Iterator[str]:
+    """In reading order; a line ends where the text's does."""
+    units = iter(enumerate(weave.units))
+    for cell in cells(totals(weave)):
+        if cell is SEPARATOR:
+            yield text._token(cell)
+            continue
+        i, unit = next(units)
+        yield _generated(cell) if i >= weave.given else text._token(cell)
+        yield _break(unit)
+
+
+def _generated(cell: Cell) -> str:
+    return text._token(cell).replace('<span class="t', '<span class="t g', 1)
+
+
+def _break(unit: Unit) -> str:
+    return "<br>" if "\n" in unit.text else ""
+
+
+def _data(weave: Weave) -> str:
+    """Every row as its strongest score and thousandths of it; nothing in it can end the script element."""
+    rows = []
+    for row, scores in enumerate(weave.scores):
+        seen = scores[: seen_by(weave, row)]
+        strongest = max(map(abs, seen), default=0.0)
+        rows.append(
+            [float(f"{strongest:.6g}"), [round(FULL * score / strongest) if strongest else 0 for score in seen]]
+        )
+    notes = [list(_said(step)) for step in weave.steps]
+    data = {"given": weave.given, "rows": rows, "notes": notes}
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _said(step: Step) -> tuple[str, str]:
+    """A generated token with its value; how likely it was, and which other one was likeliest."""
+    other = f", runner-up {visible(step.runner_up)} {step.runner_up_probability:.2f}" if step.runner_up else ""
+    value = number(step.value).removeprefix("+")
+    return f"{visible(step.target)} = {value}", f"probability {step.probability:.2f}{other}"
+
+
+def _script() -> str:
+    script = SCRIPT.replace("\\\\", "\\")
+    for name, value in _SETTINGS.items():
+        script = script.replace(name, json.dumps(value))
+    return script

@@ -1,0 +1,48 @@
+"""Layers that torch quantises on the fly have no gradient: they run as they are, and flow back by their own weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import handle_torch_function, has_torch_function
+
+
+def linear_dynamic(x: Tensor, packed: Any, reduce_range: bool = False) -> Tensor:
+    """A linear layer with int8 weights, whose input is rounded too."""
+    with torch.no_grad():
+        result = torch.ops.quantized.linear_dynamic(x, packed, reduce_range)
+    return _by_weights(x, packed, result)
+
+
+def linear_dynamic_fp16(x: Tensor, packed: Any) -> Tensor:
+    """A linear layer with float16 weights."""
+    with torch.no_grad():
+        result = torch.ops.quantized.linear_dynamic_fp16(x, packed)
+    return _by_weights(x, packed, result)
+
+
+def _by_weights(x: Tensor, packed: Any, result: Tensor) -> Tensor:
+    weight, bias = packed.unpack()
+    bias = None if bias is None else bias.detach()
+    return rounding(F.linear(x, weight.detach().dequantize(), bias), result)
+
+
+def rounding(y: Tensor, rounded: Tensor) -> Tensor:
+    """y plus a constant that makes it `rounded`. A torch call of its own, so that the ledger books it by its name."""
+    if has_torch_function((y, rounded)):
+        return handle_torch_function(rounding, (y, rounded), y, rounded)
+    result: Tensor = _Rounded.apply(y, rounded)
+    return result
+
+
+class _Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, y: Tensor, rounded: Tensor) -> Tensor:
+        return rounded.clone()
+
+    @staticmethod
+    def backward(ctx: Any, flowing: Tensor) -> tuple[Tensor, None]:
+        return flowing, None
