@@ -196,9 +196,7 @@ def test_a_rule_for_a_part_spells_attention_out() -> None:
     spelled: list[str] = []
 
     def noted(name: str) -> Callable[..., Any]:
-        return lambda func, *args, **kwargs: (
-            spelled.append(name) or rulesets.zplus_rules[name](func, *args, **kwargs)
-        )
+        return lambda func, *args, **kwargs: spelled.append(name) or rulesets.zplus_rules[name](func, *args, **kwargs)
 
     for name in ("matmul", "softmax"):
         assert isinstance(rulesets.zplus_rules["scaled_dot_product_attention"], Expand)
