@@ -1,7 +1,5 @@
 """Long inputs: memory linear in tokens, only the logits that are read, and attention maps some rows at a time."""
 
-import contextlib
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -55,9 +53,8 @@ def tokens(count: int, batch: int = 1) -> dict[str, Tensor]:
 
 def tensor_peak(run: Callable[[], object]) -> int:
     """The most bytes that tensors made during the run held at once."""
-    with contextlib.redirect_stderr(io.StringIO()):
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
-            run()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        run()
     assert found.profiler is not None
     events = [one for one in found.profiler.kineto_results.events() if one.name() == "[memory]"]
     held = peak = 0
@@ -132,6 +129,14 @@ def test_rows_that_a_target_reads() -> None:
     assert rows_read(Several((TokenAt(-3, 5), TokenAt(-1, 2))), full) == 3
     assert rows_read(TokenAt(2, 5), full) is None
     assert rows_read([TokenAt(-2, 5), lambda outputs: outputs.logits[:, 0, 0]], full) is None
+
+
+def test_a_classifier_reads_all_rows() -> None:
+    """Some take `logits_to_keep` too, and pick their own row from what is left."""
+    model, inputs = tiny("BioGptForSequenceClassification")
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    assert torch.allclose(attribute(model, inputs, 0, "lrp_ah_ln").value, logits[:, 0])
 
 
 def test_padding_on_the_right_reads_each_last_token() -> None:

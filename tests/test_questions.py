@@ -492,3 +492,8 @@ def test_pictures_frame_the_answer() -> None:
     assert len(frames) == 2
     plain = draw([Explainer(*tiny("bert"))("good").heatmap()])
     assert not [one for one in plain.artists if isinstance(one, FancyBboxPatch) and not one.get_fill()]
+
+
+def test_evaluate_says_what_to_use_instead() -> None:
+    with pytest.raises(InputError, match="relprop bench run song24-qa"):
+        reader().evaluate([(QUESTION, CONTEXT)], methods=["gradient"])

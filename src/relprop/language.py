@@ -14,7 +14,7 @@ from relprop.attribution import attribute
 from relprop.continuation import Continuation, Generated
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded
-from relprop.engine.calling import call, evaluating
+from relprop.engine.calling import call, evaluating, generates
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.loading import quiet
 from relprop.registry import METHODS
@@ -117,8 +117,7 @@ def _source(row: Encoded) -> Encoded:
 
 def reads_and_writes(model: Any) -> bool:
     """Is it an encoder-decoder that generates text?"""
-    generates = getattr(model, "can_generate", lambda: False)()
-    return bool(generates and getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    return generates(model) and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def continued(

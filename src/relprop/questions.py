@@ -120,6 +120,12 @@ class Questions(Texts):
                 found[i] = Read(windows[i], first, last, qa.nowhere(self.tokenizer, windows[i]))
         return [found[i] for i in range(len(windows))]
 
+    def tokens(self, *_: Any) -> Any:
+        raise InputError(
+            "evaluate reads the probability of a class, and an answer has none; to compare methods on answers run "
+            "relprop bench run song24-qa"
+        )
+
     def explanation(self, given: Any, row: Encoded, found: Attribution, number: int) -> Explanation:
         plain = super().explanation(given, row, found, number)
         assert isinstance(row, Asked)

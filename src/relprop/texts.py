@@ -12,7 +12,7 @@ from torch import Tensor
 
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded, Text
-from relprop.engine.calling import device_of, labels_of
+from relprop.engine.calling import device_of, generates, labels_of
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.heads import Heads, identify, known_heads
@@ -125,7 +125,7 @@ class Texts:
     @property
     def generates(self) -> bool:
         """A language model: its targets are tokens."""
-        return bool(getattr(self.model, "can_generate", lambda: False)())
+        return generates(self.model)
 
     def target(self, target: Any) -> Any:
         """A language model's token as its id; a pair's as both."""

@@ -29,7 +29,7 @@ _ANY: Any = lambda outputs: outputs  # noqa: E731  (a target that may read every
 def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY) -> Any:
     """`model(**inputs)`, without a cache of keys and values, and with those logits only that the target reads."""
     settings: dict[str, Any] = {"use_cache": False}
-    if (rows := rows_read(target, inputs)) is not None:
+    if generates(model) and (rows := rows_read(target, inputs)) is not None:
         settings["logits_to_keep"] = rows
     taken = inspect.signature(model.forward).parameters
     extra = {name: value for name, value in settings.items() if name in taken and name not in inputs}
@@ -61,6 +61,11 @@ def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
 def labels_of(model: nn.Module) -> Labels | None:
     labels = getattr(getattr(model, "config", None), "id2label", None)
     return {int(index): str(name) for index, name in labels.items()} if isinstance(labels, dict) else None
+
+
+def generates(model: nn.Module) -> bool:
+    """A language model: its outputs are tokens."""
+    return bool(getattr(model, "can_generate", lambda: False)())
 
 
 def answers_questions(model: nn.Module) -> bool:
