@@ -140,6 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tokens", type=int, nargs="+", help="lengths for peak memory, and nothing else")
     parser.add_argument("--checkpoint", action="store_true", help="lrp_ah_ln with checkpointing only")
+    parser.add_argument("--time", action="store_true", help="time only")
     parser.add_argument("--maps", action="store_true", help="methods on attention maps only")
     parser.add_argument("--quick", action="store_true", help="1,024 and 2,048 tokens only")
     parser.add_argument("--rounds", type=int, default=3)
@@ -153,6 +154,9 @@ def main() -> None:
         return
     if args.maps:
         show_maps(1024 if args.quick else 2048)
+        return
+    if args.time:
+        show_time(1024 if args.quick else TIMED, args.rounds)
         return
     lengths = args.tokens or [tokens for tokens in TOKENS if tokens <= (2048 if args.quick else LONGEST)]
     if not args.checkpoint:
