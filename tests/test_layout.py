@@ -14,13 +14,13 @@ HEAVY = ("torch", "transformers", "matplotlib", "rich", "numpy", "scipy", "PIL",
 # DESIGN.md, "Layout": a part is a module, or a package with all that is in it.
 RANKS = {
     "errors": 0, "types": 0, "registry": 0,
-    "ops": 1, "targets": 1,
+    "ops": 1, "targets": 1, "graph": 1,
     "rulebook": 2, "render": 2,
     "engine": 3,
     "methods": 4, "heads": 4,
     "domains": 5, "metrics": 5, "attribution": 5, "loading": 5,
     "explanation": 6, "image_explanation": 6, "texts": 6, "images": 6,
-    "questions": 6, "language": 6, "continuation": 6, "explainer": 6, "evaluation": 6, "checking": 6,
+    "graph_explanation": 6, "graphs": 6, "questions": 6, "language": 6, "continuation": 6, "explainer": 6, "evaluation": 6, "checking": 6,
     "bench": 7, "audit": 7,
     "cli": 8, "cli_bench": 8, "cli_images": 8, "cli_language": 8, "serve": 8,
 }  # fmt: skip

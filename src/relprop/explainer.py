@@ -16,6 +16,7 @@ from relprop.engine.calling import answers_questions, labels_of
 from relprop.engine.sharing import shared_passes
 from relprop.errors import InputError, TargetError
 from relprop.evaluation import Evaluation, collected
+from relprop.graphs import Graphs, reads_graphs
 from relprop.heads import Heads
 from relprop.images import Images, is_image_processor
 from relprop.language import EncoderDecoder, Wish, continued, reads_and_writes
@@ -30,9 +31,10 @@ _LONG_WORK = 8  # batches from which on a progress bar is worth its line
 
 
 class Explainer:
-    """Explains texts or images with one model.
+    """Explains texts, images or graphs with one model.
 
-    `Explainer(model, tokenizer)`, `Explainer(model, image_processor)`, `Explainer(pipeline)`, `Explainer("folder")`.
+    `Explainer(model, tokenizer)`, `Explainer(model, image_processor)`, `Explainer(graph_model)`,
+    `Explainer(pipeline)`, `Explainer("folder")`.
     """
 
     def __init__(self, model: Any = "sentiment", tokenizer: Any = None) -> None:
@@ -44,7 +46,7 @@ class Explainer:
         check_model(model)
         self.model: Any = model
         self.tokenizer = tokenizer
-        self.domain: Texts | Images = _domain(model, tokenizer)
+        self.domain: Texts | Images | Graphs = _domain(model, tokenizer)
 
     @property
     def labels(self) -> dict[int, str]:
@@ -55,7 +57,9 @@ class Explainer:
     def heads(self) -> Heads:
         """The model's syntactic and positional heads: saved beside it, or found on relprop's own sample."""
         if not isinstance(self.domain, Texts):
-            raise InputError("syntactic and positional heads are told by texts: a model of images has none")
+            raise InputError(
+                f"syntactic and positional heads are told by texts: a model of {self.domain.name} has none"
+            )
         return self.domain.heads
 
     def __call__(
@@ -76,9 +80,12 @@ class Explainer:
         progress: bool | None = None,
         **options: Any,
     ) -> Any:
-        """Explain one text, one pair of texts (a tuple), one image (a path, a picture, an array), or a list of these.
+        """Explain one text, one pair of texts (a tuple), one image, one graph, or a list of these.
 
-        Gives an `Explanation` (an `ImageExplanation` for an image), or a list of them for a list, in the order given. A
+        An image is a path, a picture or an array; a graph is a `Graph`, a SMILES, or one of networkx or of PyTorch
+        Geometric.
+        Gives an `Explanation` (an `ImageExplanation` for an image, a `GraphExplanation` for a graph), or a list of them
+        for a list, in the order given. A
         list of methods gives a list, one for each method, in place of each explanation; they share passes where they
         can. `target`: a class index or name, None for the prediction, a pair for a difference; for a list also a list
         with one target each. `ledger`: itemise where the output went; None does so for a single text or image.
@@ -123,7 +130,9 @@ class Explainer:
         self, prompt: Any, wish: Wish, asked: dict[str, dict[str, Any]], special: str, progress: bool | None
     ) -> dict[str, Continuation]:
         if not isinstance(self.domain, Texts):
-            raise InputError("generate, continuation and against are for language models, not for models of images")
+            raise InputError(
+                f"generate, continuation and against are for language models, not for models of {self.domain.name}"
+            )
         found = continued(self.domain, prompt, wish, asked, lambda parts: _progress(parts, progress))
         return {
             name: one.without_special() if special == "drop" else one for name, one in zip(asked, found, strict=True)
@@ -166,18 +175,19 @@ class Explainer:
         progress: bool | None = None,
         **options: Any,
     ) -> Evaluation:
-        """Compare methods on texts: do their scores say what the model uses? `print` the result for a table.
+        """Compare methods on texts or graphs: do their scores say what the model uses? `print` the result for a table.
 
-        `labels`: one class index or name a text, which is explained and whose probability is read; None takes the
-        predicted ones. A hidden token becomes `replacement`: "mask", "unk", a token id; None leaves it out. Other
-        options go to the methods that have them. All methods and metrics share their perturbed inputs.
+        `labels`: one class index or name an input, which is explained and whose probability is read; None takes the
+        predicted ones. A hidden token becomes `replacement`: "mask", "unk", a token id; None leaves it out, as a node
+        of a graph always is, with its edges. Other options go to the methods that have them. All methods and metrics
+        share their perturbed inputs.
         """
-        if not isinstance(self.domain, Texts):
-            raise InputError("evaluate compares methods on texts; for images see relprop.metrics")
+        if isinstance(self.domain, Images):
+            raise InputError("evaluate compares methods on texts and graphs; for images see relprop.metrics")
         if not given or not methods:
-            raise InputError(f"there is nothing to compare: {len(given)} texts, {len(methods)} methods")
+            raise InputError(f"there is nothing to compare: {len(given)} {self.domain.name}, {len(methods)} methods")
         _check("keep", batch_size, None, list(methods))
-        rows = self.domain.encode(given)
+        rows: Any = self.domain.encode(given)
         targets = self.targets(labels, len(rows))
         asked = {METHODS[name].name: self._options(name, options, False, False, True) for name in methods}
         parts, order = [], []
@@ -203,7 +213,7 @@ class Explainer:
         return {name: index for index, name in self.labels.items()}.get(label, label)
 
     def inputs(self, given: list[Any]) -> dict[str, Tensor]:
-        """Texts or images as a batch for the model, `relprop.attribute` or `relprop.check`."""
+        """Texts, images or graphs as a batch for the model, `relprop.attribute` or `relprop.check`."""
         rows: Any = self.domain.encode(given)
         return self.domain.inputs(rows)
 
@@ -220,7 +230,9 @@ class Explainer:
         return each
 
 
-def _domain(model: Any, tokenizer: Any) -> Texts | Images:
+def _domain(model: Any, tokenizer: Any) -> Texts | Images | Graphs:
+    if reads_graphs(model):
+        return Graphs(model)
     if is_image_processor(tokenizer):
         return Images(model, tokenizer)
     if reads_and_writes(model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,11 @@ from safetensors import SafetensorError
 from torch import nn
 
 from relprop.errors import ModelError
+from relprop.graph.graphormer import KIND, Graphormer
 
-EMBEDDED = {name: Path(__file__).parent / "models" / name for name in ("sentiment", "pets", "digits", "stories")}
+_NAMES = ("sentiment", "pets", "digits", "stories", "molecules", "superpixels")
+EMBEDDED = {name: Path(__file__).parent / "models" / name for name in _NAMES}
+_OWN = {KIND: Graphormer}  # architectures that relprop brings itself
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
@@ -29,11 +33,20 @@ def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
     elif isinstance(name, Path) or not _HUB_ID.fullmatch(name):
         raise ModelError(f'there is no folder "{name}"')
     source = str(where) if where.is_dir() else str(name)
-    model = _load_model(source)
-    if tokenizer is None:
+    own = _own_architecture(where)
+    model = own.load(where) if own else _load_model(source)
+    if tokenizer is None and not own:
         reads_pixels = getattr(model, "main_input_name", "") == "pixel_values"
         tokenizer = _load_image_processor(source) if reads_pixels else _load_tokenizer(source)
     return model, tokenizer
+
+
+def _own_architecture(folder: Path) -> type[Graphormer] | None:
+    try:
+        names = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or [None]
+    except (OSError, ValueError, AttributeError):
+        return None
+    return _OWN.get(names[0])
 
 
 def _check_folder(folder: Path) -> None:

@@ -126,6 +126,7 @@ class Attribution:
     logits: Tensor | None = None  # [batch, classes], where the target is one class of several
     ledger: tuple[Ledger, ...] | None = None
     baseline: Tensor | None = None  # [batch], the value at the baseline, where the method has one
+    pairs: Tensor | None = None  # [batch, units, units]: what went to the first from the second, where asked for
 
 
 @dataclass(frozen=True)

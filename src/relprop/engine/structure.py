@@ -56,8 +56,13 @@ def stacks(model: nn.Module) -> list[list[nn.Module]]:
 def _outermost(module: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
     found: list[nn.Module] = []
     for child in module.children():
-        found += [child] if isinstance(child, kind) and len(list(child.children())) else _outermost(child, kind)
+        found += [child] if isinstance(child, kind) and _holds_blocks(child) else _outermost(child, kind)
     return found
+
+
+def _holds_blocks(stack: nn.Module) -> bool:
+    """Tables of embeddings, one a feature, are looked up side by side."""
+    return any(not isinstance(member, nn.Embedding) for member in stack.children())
 
 
 def _members(stack: nn.Module) -> list[nn.Module]:

@@ -71,38 +71,51 @@ def rollout(
     *,
     start_block: int = 0,
     readout: Readout = "row",
+    pairs: bool = False,
     variant: Variant = "paper",
 ) -> Attribution:
     """Product over blocks of rownorm(I + E_h A_b), read-out row.
 
-    `readout="all"` sums all rows, as [Ali22]'s code does. `released` sets the read-out token's own score to 0.
+    `readout="all"` sums all rows, as [Ali22]'s code does. `pairs` also tells how much went from unit to unit.
+    `released` sets the read-out token's own score to 0.
     """
     check_variant(variant)
     maps = weight_maps(model, inputs, target, "rollout", mean_heads)
-    scores = _read(maps, from_block(maps.folded, start_block), inputs, readout, normalised_with_identity)
+    matrices = from_block(maps.folded, start_block)
+    scores = _read(maps, matrices, inputs, readout, normalised_with_identity)
     scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
-    return maps.attribution("rollout", scores, inputs)
+    between = maps.carried(matrices, normalised_with_identity) if pairs else None
+    return maps.attribution("rollout", scores, inputs, between)
 
 
 @METHODS.register(family="attention", signed=False, gradients=True, maps=True, citation="Chefer et al. 2021 (GAE)")
 def gae(
-    model: nn.Module, inputs: Inputs, target: Any, *, readout: Readout = "row", variant: Variant = "paper"
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    readout: Readout = "row",
+    pairs: bool = False,
+    variant: Variant = "paper",
 ) -> Attribution:
     """R = I; for every block R += E_h (G_b * A_b)+ R; read-out row.
 
-    `released` is the GAE of [Ali22]'s scripts: for IMDB the read-out token's own score is 0 and the others are scaled
-    to [0, 1]; for SST-2 (`readout="all"`) rows are normalised and all of them summed, all but that one entry.
+    `pairs` also tells how much went from unit to unit. `released` is the GAE of [Ali22]'s scripts: for IMDB the
+    read-out token's own score is 0 and the others are scaled to [0, 1]; for SST-2 (`readout="all"`) rows are normalised
+    and all of them summed, all but that one entry.
     """
     check_variant(variant)
     maps = gradient_maps(model, inputs, target, "gae", lambda a, g: mean_heads((a * g).clamp_min_(0)))
+    between = maps.carried(maps.folded, with_identity) if pairs else None
     if variant == "paper":
-        return maps.attribution("gae", _read(maps, maps.folded, inputs, readout, with_identity), inputs)
+        return maps.attribution("gae", _read(maps, maps.folded, inputs, readout, with_identity), inputs, between)
     if readout == "all":
         product = chain(maps.folded, normalised_with_identity)
         product = product - torch.diag_embed(torch.diagonal(product, dim1=1, dim2=2) * _own(maps))
-        return maps.attribution("gae", _read(maps, [product], inputs, readout), inputs)
+        return maps.attribution("gae", _read(maps, [product], inputs, readout), inputs, between)
     scores = without_readout(_read(maps, maps.folded, inputs, readout, with_identity), maps.readout)
-    return maps.attribution("gae", _scaled(scores, _real_rows(inputs, maps.folded[0])[..., 0] != 0), inputs)
+    scores = _scaled(scores, _real_rows(inputs, maps.folded[0])[..., 0] != 0)
+    return maps.attribution("gae", scores, inputs, between)
 
 
 def _own(maps: Maps) -> Tensor:

@@ -27,7 +27,8 @@ def _units(model: nn.Module, inputs: Inputs) -> Tensor:
     if "input_ids" in inputs:
         return real_units(inputs)
     flow = propagate(model, inputs, None, rulesets.gradient)
-    return unit_scores(flow, flow.relevance(), inputs)[0].isfinite().cpu()
+    found, real = unit_scores(flow, flow.relevance(), inputs)[0].isfinite().cpu(), real_units(inputs)
+    return found & real if len(found) == len(real) else found
 
 
 def _scores(inputs: Inputs, seed: int, units: Tensor) -> Tensor:

@@ -24,14 +24,20 @@ STABILISER = {"paper": 0.0, "released": 1e-6}
     family="decomposition", signed=False, gradients=False, maps=True, citation="Ferrando et al. 2022, ALTI"
 )
 def alti(
-    model: nn.Module, inputs: Inputs, target: Any, *, measure: Measure = "l1", variant: Variant = "paper"
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    measure: Measure = "l1",
+    pairs: bool = False,
+    variant: Variant = "paper",
 ) -> Attribution:
     """Product over blocks of each token's share in the attention's output, read-out row.
 
     T_ij: what token j gives to token i through attention and residual connection, with the norm after it linearised;
     the feed-forward layers are left out. `measure`: "l1" (the paper's) and "l2" take c_ij = (|y_i| - |T_ij - y_i|)+ in
-    that norm, "norm" the length |T_ij| of Kobayashi et al. 2021. Rows sum to 1. `released` adds 1e-6 to each
-    difference, as torch's own distance does.
+    that norm, "norm" the length |T_ij| of Kobayashi et al. 2021. Rows sum to 1. `pairs` also tells how
+    much went from unit to unit. `released` adds 1e-6 to each difference, as torch's own distance does.
     """
     check_variant(variant)
     if measure not in MEASURES:
@@ -46,7 +52,7 @@ def alti(
             f'"alti" needs attention that is added to the residual stream, block by block: {reason}; '
             "use rollout or lrp_ah_ln instead"
         ) from None
-    return maps.attribution("alti", maps.rolled_out(layers), inputs)
+    return maps.attribution("alti", maps.rolled_out(layers), inputs, maps.carried(layers) if pairs else None)
 
 
 def contributions(mixing: Mixing, measure: Measure, stabiliser: float = 0.0) -> Tensor:

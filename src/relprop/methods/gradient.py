@@ -22,6 +22,7 @@ from relprop.methods.reading import (
     select,
     singles,
     token_ids,
+    token_mask,
     unit_scores,
     units_at,
 )
@@ -152,8 +153,17 @@ def _start_of(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -
 
 
 def _edited(inputs: Inputs) -> At:
-    """Where an input can be changed: its word embeddings, or itself when it is made of numbers."""
-    return "word_embeddings" if "input_ids" in inputs else "input"
+    """Where an input can be changed: its word embeddings, itself when it is made of numbers, else at the first block.
+
+    A mask of more units than the input has rows (a graph's virtual node) tells that only the block has them all.
+    """
+    if "input_ids" in inputs:
+        return "word_embeddings"
+    mask = token_mask(inputs)
+    tensors = [one for name, one in inputs.items() if isinstance(one, Tensor) and "mask" not in name]
+    numbers = [one for one in tensors if one.is_floating_point()]
+    whole = mask is None or all(one.shape[: mask.dim()] == mask.shape for one in numbers)
+    return "input" if numbers and whole else "block"
 
 
 @METHODS.register(

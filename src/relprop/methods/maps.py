@@ -36,13 +36,13 @@ class Maps:
     flow: Flow
     blocks: tuple[Block, ...] = ()
 
-    def attribution(self, method: str, scores: Tensor, inputs: Inputs) -> Attribution:
+    def attribution(self, method: str, scores: Tensor, inputs: Inputs, pairs: Tensor | None = None) -> Attribution:
         """Scores of the rows as an attribution; padding at 0."""
         mask = inputs.get("attention_mask")
         if isinstance(mask, Tensor) and mask.shape == scores.shape:
             scores = torch.where(mask != 0, scores, 0)
         chosen = self.flow.chosen
-        return Attribution(scores, chosen.value, chosen.names, method, chosen.rows)
+        return Attribution(scores, chosen.value, chosen.names, method, chosen.rows, pairs=pairs)
 
     def read(self, matrix: Tensor) -> Tensor:
         """The read-out row of a [batch, rows, columns] matrix; a weighted mean where several rows are read."""
@@ -54,6 +54,14 @@ class Maps:
         for matrix in reversed(matrices):
             row = row @ made(matrix)
         return row[:, 0]
+
+    def carried(self, matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
+        """[batch, rows, columns]: how much of the rolled-out row went from column to row, all blocks together."""
+        total, row = torch.zeros_like(matrices[0]), self.readout
+        for matrix in reversed(matrices):
+            step = row[..., None] * made(matrix)
+            total, row = total + step, step.sum(1)
+        return total
 
 
 # A fold sees some query rows at a time, and what it makes of them is put together along the second to last dimension.

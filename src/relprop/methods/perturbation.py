@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from relprop.engine.run import predict, predict_edited
 from relprop.engine.sources import At, Lookup
-from relprop.methods.reading import Inputs, batch_size, real_units, select, singles, units_at
+from relprop.methods.reading import Inputs, batch_size, real_units, select, singles, token_mask, units_at
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -55,7 +55,9 @@ def units_of(model: nn.Module, inputs: Inputs, target: tuple[Any, ...], at: At) 
         return x
 
     predict_edited(model, inputs, list(target), at, look)
-    return torch.ones(shapes[0][:2], dtype=torch.bool)
+    mask = token_mask(inputs)
+    fits = mask is not None and mask.shape == shapes[0][:2]
+    return (mask != 0).cpu() if fits else torch.ones(shapes[0][:2], dtype=torch.bool)  # type: ignore[union-attr]
 
 
 class Hide:

@@ -181,8 +181,9 @@ def real_units(inputs: Inputs) -> Tensor:
 
 def content_generator(inputs: Inputs, seed: int | str) -> torch.Generator:
     """Randomness that depends on a single example's real content and on the seed alone."""
-    content = _content(inputs)
-    content = content[real_units(inputs)] if len(content) == len(real_units(inputs)) else content
+    content, real = _content(inputs), real_units(inputs)
+    if len(content) <= len(real):  # a mask may begin with units that the model adds
+        content = content[real[len(real) - len(content) :]]
     digest = hashlib.sha256(content.contiguous().double().numpy().tobytes() + str(seed).encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 

@@ -138,12 +138,14 @@ def transformer_attribution(
     start_block: int = 0,
     only_block: int | None = None,
     ablate: Literal["gradient"] | None = None,
+    pairs: bool = False,
     variant: Variant = "paper",
 ) -> Attribution:
     """Product over blocks of I + E_h (G_b * R_b)+, read-out row.
 
     Ablations of the paper: `ablate="gradient"` leaves G_b out, `only_block` takes one block alone (0 = the first, -1 =
-    the last). `released` normalises rows and sets the read-out token's score to the smallest.
+    the last). `pairs` also tells how much went from unit to unit. `released` normalises rows and sets the read-out
+    token's score to the smallest.
     """
     if ablate not in (None, "gradient"):
         raise InputError(f'ablate is None or "gradient", got "{ablate}"')
@@ -156,11 +158,12 @@ def transformer_attribution(
         blocks = len(maps.folded)
         if not -blocks <= only_block < blocks:
             raise InputError(f"only_block {only_block} is out of range: the model has blocks 0 to {blocks - 1}")
-        return maps.attribution("transformer_attribution", maps.read(maps.folded[only_block]), inputs)
-    scores = _rolled_out(maps, start_block, variant)
+        between = maps.carried([maps.folded[only_block]]) if pairs else None
+        return maps.attribution("transformer_attribution", maps.read(maps.folded[only_block]), inputs, between)
+    scores, between = _rolled_out(maps, start_block, variant, pairs)
     if variant == "released":
         scores = without_readout(scores, maps.readout, scores.amin(1, keepdim=True))
-    return maps.attribution("transformer_attribution", scores, inputs)
+    return maps.attribution("transformer_attribution", scores, inputs, between)
 
 
 def _chefer_rules(variant: Variant) -> RuleSet:
@@ -173,9 +176,10 @@ def _cam(products: Tensor) -> Tensor:
     return mean_heads(products.clamp_min(0))
 
 
-def _rolled_out(maps: Maps, start_block: int, variant: Variant) -> Tensor:
+def _rolled_out(maps: Maps, start_block: int, variant: Variant, pairs: bool) -> tuple[Tensor, Tensor | None]:
     made = normalised_with_identity if variant == "released" else with_identity
-    return maps.rolled_out(from_block(maps.folded, start_block), made)
+    matrices = from_block(maps.folded, start_block)
+    return maps.rolled_out(matrices, made), maps.carried(matrices, made) if pairs else None
 
 
 @METHODS.register(
@@ -190,14 +194,16 @@ def mask_lrp(
     corrupt: float = 0.0,
     seed: int = 0,
     start_block: int = 0,
+    pairs: bool = False,
     variant: Variant = "paper",
 ) -> Attribution:
     """`transformer_attribution` with relevance flowing through some heads only, the syntactic and positional ones.
 
     `mask`: "both", "syntactic", "positional" or "random" of the heads known for this model (heads.json beside it), or
     an array [blocks, heads]; None takes both where they are known, and else every head. `corrupt` lets in this share of
-    the other heads. What enters a block's heads is masked and scaled to its old sum. `released` masks what leaves them,
-    unscaled, keeps the maps' relevance before that and not halved, and sets the read-out token's score to 0.
+    the other heads. What enters a block's heads is masked and scaled to its old sum. `pairs` also tells how much went
+    from unit to unit. `released` masks what leaves the heads, unscaled, keeps the maps' relevance before that and not
+    halved, and sets the read-out token's score to 0.
     """
     released = variant == "released"
     chosen = _head_mask(model, mask, corrupt, seed)
@@ -206,9 +212,9 @@ def mask_lrp(
     doubled = 1.0 if chosen is None or not released else 2.0
     rules = _chefer_rules(variant)
     maps = two_way_maps(model, inputs, target, "mask_lrp", rules, lambda g, r: _cam(doubled * g * r), heads)
-    scores = _rolled_out(maps, start_block, variant)
+    scores, between = _rolled_out(maps, start_block, variant, pairs)
     scores = without_readout(scores, maps.readout) if released else scores
-    return maps.attribution("mask_lrp", scores, inputs)
+    return maps.attribution("mask_lrp", scores, inputs, between)
 
 
 def _head_mask(model: nn.Module, mask: Mask, corrupt: float, seed: int) -> Tensor | None:

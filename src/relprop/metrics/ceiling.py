@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from relprop.errors import InputError
 from relprop.metrics.curves import Curve
 from relprop.metrics.hiding import Hidden
+from relprop.metrics.nodes import Nodes
 from relprop.metrics.plans import Answers, Plan, plan
 from relprop.metrics.results import METRICS, Floats
 from relprop.metrics.token_perturbation import answers_of, faithfulness, whole_texts
@@ -29,7 +30,7 @@ Set = int  # of a text's tokens, one a bit
 
 def ceiling(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     labels: Any = None,
     *,
     metric: str | Plan = "auac",
@@ -45,7 +46,7 @@ def ceiling(
 
 def greedy_scores(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     labels: Any = None,
     *,
     metric: str | Plan = "auac",
@@ -72,7 +73,7 @@ def greedy_scores(
     oracle = _Oracle(model, tokens, each, whole, [text.places for text in texts], batch_size)
     oracle.note([(i, 0) for i in range(len(texts))], whole)
     upwards, downwards = (_search(oracle, some, beam) for some in (texts, [text.mirrored() for text in texts]))
-    scores = np.zeros(tokens.content.shape)
+    scores = np.zeros(tokens.real.shape)
     for row, text, up, down in zip(scores, texts, upwards, downwards, strict=True):
         order = up.order if up.total >= down.total else down.order[::-1]
         row[text.places[list(order)]] = text.scores
@@ -121,7 +122,7 @@ class _Oracle:
     """What the metric reads when a set of a text's tokens is hidden, larger is better. Nothing is asked twice."""
 
     model: nn.Module
-    tokens: Tokens
+    tokens: Tokens | Nodes
     plan: Plan
     whole: Answers
     places: list[Any]

@@ -16,13 +16,14 @@ from relprop.errors import InputError
 from relprop.metrics.curves import Curve
 from relprop.metrics.hiding import Hidden
 from relprop.metrics.maps import true_classes
+from relprop.metrics.nodes import Nodes
 from relprop.metrics.plans import FAITHFULNESS, Answers, Plan, Variant, plan
 from relprop.metrics.tokens import Tokens, token_logits
 
 
 def auac(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     scores: Any,
     labels: Any = None,
     *,
@@ -36,7 +37,7 @@ def auac(
 
 def au_mse(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     scores: Any,
     labels: Any = None,
     *,
@@ -50,7 +51,7 @@ def au_mse(
 
 def aopc(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     scores: Any,
     labels: Any = None,
     *,
@@ -64,7 +65,7 @@ def aopc(
 
 def log_odds(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     scores: Any,
     labels: Any = None,
     *,
@@ -78,7 +79,7 @@ def log_odds(
 
 def comprehensiveness(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     scores: Any,
     labels: Any = None,
     *,
@@ -91,7 +92,7 @@ def comprehensiveness(
 
 def sufficiency(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     scores: Any,
     labels: Any = None,
     *,
@@ -104,7 +105,7 @@ def sufficiency(
 
 def faithfulness(
     model: nn.Module,
-    tokens: Tokens,
+    tokens: Tokens | Nodes,
     scores: Sequence[Any],
     labels: Any = None,
     *,
@@ -139,7 +140,7 @@ def faithfulness(
     return results
 
 
-def whole_texts(tokens: Tokens) -> list[Hidden]:
+def whole_texts(tokens: Tokens | Nodes) -> list[Hidden]:
     """The texts with nothing hidden."""
     nothing = torch.zeros_like(tokens.real[0])
     return [Hidden(i, nothing) for i in range(len(tokens))]
@@ -153,11 +154,11 @@ def answers_of(model: nn.Module, whole: Tensor, labels: Any) -> Answers:
     return Answers(whole.double()[:, None], whole.double(), classes, several)
 
 
-def _one(model: nn.Module, tokens: Tokens, scores: Any, labels: Any, each: Plan, batch_size: int) -> Curve:
+def _one(model: nn.Module, tokens: Tokens | Nodes, scores: Any, labels: Any, each: Plan, batch_size: int) -> Curve:
     return faithfulness(model, tokens, [scores], labels, metrics=[each], batch_size=batch_size)[0][each.name]
 
 
-def _questions(tokens: Tokens, scores: Tensor, each: Plan) -> Iterator[Hidden]:
+def _questions(tokens: Tokens | Nodes, scores: Tensor, each: Plan) -> Iterator[Hidden]:
     """By text and fraction."""
     for i, (row, real, content) in enumerate(zip(scores, tokens.real, tokens.hideable, strict=True)):
         masks = real.new_zeros(len(each.fractions), len(real))
@@ -165,7 +166,7 @@ def _questions(tokens: Tokens, scores: Tensor, each: Plan) -> Iterator[Hidden]:
         yield from (Hidden(i, mask) for mask in masks.unbind())
 
 
-def _curve(tokens: Tokens, each: Plan, answers: Answers) -> Curve:
+def _curve(tokens: Tokens | Nodes, each: Plan, answers: Answers) -> Curve:
     values = each.read(answers)
     values[tokens.real.sum(1) < each.schedule.shortest] = float("nan")
     return Curve(each.name, each.fractions, each.by, values.numpy(), answers.labels.numpy())

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from relprop.errors import InputError
 from relprop.metrics.hiding import Hidden, logits_without
 from relprop.metrics.maps import examples, plain
+from relprop.metrics.nodes import Nodes
 from relprop.metrics.results import Floats
 
 _BLOCK = 256  # questions that are looked at together
@@ -151,7 +152,9 @@ def _stacked(questions: Sequence[Hidden]) -> tuple[Tensor, Tensor]:
     return torch.tensor([one.example for one in questions]), torch.stack([one.units for one in questions])
 
 
-def token_logits(model: nn.Module, tokens: Tokens, questions: Iterable[Hidden], *, batch_size: int = 32) -> Tensor:
+def token_logits(
+    model: nn.Module, tokens: Tokens | Nodes, questions: Iterable[Hidden], *, batch_size: int = 32
+) -> Tensor:
     """The logits [questions, classes], in order, asked from short to long."""
     every = list(questions)
     lengths = tokens.lengths(every)

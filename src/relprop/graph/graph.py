@@ -1,0 +1,174 @@
+"""`Graph`: nodes, edges, and what they are called. Made from arrays, networkx or PyTorch Geometric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from relprop.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An undirected graph. Every edge stands once, as a pair of node numbers.
+
+    `nodes` [nodes, features] are whole numbers (each column one category) or floats; `edge_types` [edges] are
+    categories from 0 on. `names` are what people call the nodes, `places` [nodes, 2] where they are drawn (x to the
+    right, y down).
+    """
+
+    nodes: NDArray[Any]
+    edges: NDArray[np.int64]
+    edge_types: NDArray[np.int64]
+    names: tuple[str, ...]
+    places: NDArray[np.float64] | None = None
+    title: str = ""
+    source: Any = None  # what it was made from, for those who draw it: a SMILES, a picture's segments
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @classmethod
+    def of(
+        cls,
+        nodes: ArrayLike,
+        edges: ArrayLike = (),
+        edge_types: ArrayLike | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        places: ArrayLike | None = None,
+        title: str = "",
+        source: Any = None,
+    ) -> Graph:
+        """A graph from arrays, checked. One feature a node may be a flat list; edges both ways count once."""
+        values = np.asarray(nodes)
+        values = values[:, None] if values.ndim == 1 else values
+        if values.ndim != 2 or not len(values) or values.dtype.kind not in "iufb":
+            raise InputError(f"nodes are numbers [nodes, features], at least one node, got {_shape(nodes)}")
+        if not np.isfinite(values).all():
+            raise InputError("a node has a feature that is not a finite number")
+        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2) if np.size(edges) else np.empty((0, 2), np.int64)
+        kinds = np.zeros(len(pairs), np.int64) if edge_types is None else np.asarray(edge_types, dtype=np.int64)
+        if kinds.shape != (len(pairs),) or (kinds < 0).any():
+            raise InputError(f"edge_types are one category (0, 1, ...) for each of the {len(pairs)} edges")
+        if len(pairs) and (pairs.min() < 0 or pairs.max() >= len(values)):
+            raise InputError(f"edges name nodes {pairs.min()} to {pairs.max()}, the graph has 0 to {len(values) - 1}")
+        if (pairs[:, 0] == pairs[:, 1]).any():
+            raise InputError(
+                f"node {pairs[pairs[:, 0] == pairs[:, 1]][0, 0]} has an edge to itself: leave such edges out"
+            )
+        pairs, first = np.unique(np.sort(pairs, 1), axis=0, return_index=True)
+        called = tuple(map(str, range(len(values)))) if names is None else tuple(names)
+        where = None if places is None else np.asarray(places, dtype=np.float64)
+        if len(called) != len(values) or (where is not None and where.shape != (len(values), 2)):
+            raise InputError(f"a graph of {len(values)} nodes needs as many names and places [nodes, 2]")
+        return cls(values, pairs, kinds[first], called, where, title, source)
+
+    def taking(self, order: ArrayLike) -> Graph:
+        """The graph of these nodes, in this order, with the edges between them: a part, or another numbering."""
+        kept = np.asarray(order, dtype=np.int64)
+        number = np.full(len(self), -1)
+        number[kept] = np.arange(len(kept))
+        ends = number[self.edges]
+        inside = (ends >= 0).all(1)
+        return replace(
+            self,
+            nodes=self.nodes[kept],
+            edges=ends[inside],
+            edge_types=self.edge_types[inside],
+            names=tuple(self.names[i] for i in kept),
+            places=None if self.places is None else self.places[kept],
+        )
+
+    def adjacency(self) -> NDArray[np.int64]:
+        """[nodes, nodes]: 0 without an edge, else 1 + its type."""
+        table = np.zeros((len(self), len(self)), np.int64)
+        for a, b in (self.edges.T, self.edges.T[::-1]):
+            table[a, b] = 1 + self.edge_types
+        return table
+
+
+def _shape(values: Any) -> str:
+    array = np.asarray(values)
+    return f"an array {list(array.shape)} of {array.dtype}"
+
+
+def batch(graphs: Sequence[Graph], device: Any = None, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """Padded graphs as a model takes them: nodes, adjacency, and a mask whose first column is the virtual node."""
+    width = max(map(len, graphs))
+    features = graphs[0].nodes.shape[1]
+    if any(graph.nodes.shape[1] != features for graph in graphs):
+        raise InputError("the graphs have different numbers of features a node")
+    whole = all(graph.nodes.dtype.kind in "iub" for graph in graphs)
+    nodes = torch.zeros(
+        len(graphs), width, features, dtype=torch.int64 if whole else dtype or torch.get_default_dtype()
+    )
+    adjacency = torch.zeros(len(graphs), width, width, dtype=torch.int64)
+    mask = torch.zeros(len(graphs), width + 1, dtype=torch.int64)
+    for number, graph in enumerate(graphs):
+        size = len(graph)
+        nodes[number, :size] = torch.as_tensor(graph.nodes)
+        adjacency[number, :size, :size] = torch.as_tensor(graph.adjacency())
+        mask[number, : size + 1] = 1
+    found = {"nodes": nodes, "adjacency": adjacency, "attention_mask": mask}
+    return {name: values.to(device) for name, values in found.items()}
+
+
+def from_networkx(graph: Any, *, features: str | Sequence[str] = "x", edge_type: str | None = None) -> Graph:
+    """From a networkx graph: node attributes as features, an edge attribute as type.
+
+    Types that are no numbers are numbered in their sorted order. Nodes keep their names; places are read from the
+    attribute "pos" where every node has one.
+    """
+    columns = [features] if isinstance(features, str) else list(features)
+    names = list(graph.nodes)
+    for column in columns:
+        missing = [name for name in names if column not in graph.nodes[name]]
+        if missing:
+            raise InputError(f'node {missing[0]!r} has no attribute "{column}"; name the features with features=')
+    rows = [np.concatenate([np.atleast_1d(graph.nodes[name][column]) for column in columns]) for name in names]
+    number = {name: i for i, name in enumerate(names)}
+    ends = [(a, b) for a, b in graph.edges if a != b]
+    kinds = None
+    if edge_type is not None:
+        values = [graph.edges[pair].get(edge_type) for pair in ends]
+        if any(value is None for value in values):
+            raise InputError(f'an edge has no attribute "{edge_type}"')
+        known = {value: i for i, value in enumerate(sorted(set(values)))}
+        kinds = [value if isinstance(value, int) else known[value] for value in values]
+    places = [graph.nodes[name].get("pos") for name in names]
+    return Graph.of(
+        np.stack(rows) if rows else [],
+        [(number[a], number[b]) for a, b in ends],
+        kinds,
+        names=[str(name) for name in names],
+        places=places if all(place is not None for place in places) else None,
+        source=graph,
+    )
+
+
+def from_pyg(data: Any) -> Graph:
+    """From a PyTorch Geometric `Data`: x and, where it has them, edge_index, edge_attr (a number an edge) and pos."""
+    if getattr(data, "x", None) is None:
+        raise InputError("the PyTorch Geometric data has no node features (x)")
+    edges = getattr(data, "edge_index", None)
+    attributes = getattr(data, "edge_attr", None)
+    count = 0 if edges is None else edges.shape[1]
+    if attributes is not None and (attributes.numel() != count or attributes.is_floating_point()):
+        raise InputError("edge_attr is one whole number an edge: the edge's type; set it to None to leave it out")
+    pairs = np.empty((0, 2), np.int64) if edges is None else edges.cpu().numpy().T
+    apart = pairs[:, 0] != pairs[:, 1]
+    places = getattr(data, "pos", None)
+    return Graph.of(
+        data.x.detach().cpu().numpy(),
+        pairs[apart],
+        None if attributes is None else attributes.cpu().numpy().reshape(-1)[apart],
+        places=None if places is None else places.cpu().numpy(),
+        source=data,
+    )
