@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from relprop import __version__, cli_bench, cli_images, cli_language
+from relprop import __version__, cli_audit, cli_bench, cli_images, cli_language, cli_serve
 from relprop.errors import InputError, RelpropError
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.add_typer(cli_audit.app, name="audit")
 app.add_typer(cli_bench.app, name="bench")
+app.command()(cli_serve.serve)
 
 STDOUT = Path("-")
 MODEL = "An embedded model's name, a folder, or a Hugging Face hub id."

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from relprop.errors import InputError
+from relprop.errors import InputError, RelpropError
 from relprop.types import Entry, Heatmap, Ledger, Unit
 
 SCHEMA_VERSION = 1
@@ -76,6 +76,17 @@ class Explanation:
         """The units that weigh most, either way."""
         return sorted(zip(self.units, self.scores, strict=True), key=lambda pair: -abs(pair[1]))[:count]
 
+    def to_frame(self) -> Any:
+        """A pandas frame: a row a unit, with its place and score; method, target and value in every row."""
+        columns = {field.name: [getattr(unit, field.name) for unit in self.units] for field in fields(Unit)}
+        return pandas_frame(
+            {**columns, "score": self.scores},
+            ("start", "end", "word"),
+            method=self.method,
+            target=self.target,
+            value=self.value,
+        )
+
     def heatmap(self) -> Heatmap:
         """What the renderers draw."""
         sure = f" ({self.probability:.2f})" if self.probability is not None else ""
@@ -139,6 +150,15 @@ def _revive(data: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{len(units)} units, {len(scores)} scores")
     answer = None if data.get("answer") is None else tuple(data["answer"])
     return {**data, "text": tuple(data["text"]), "units": units, "scores": scores, "ledger": ledger, "answer": answer}
+
+
+def pandas_frame(columns: Mapping[str, Sequence[Any]], whole: Sequence[str], **same: Any) -> Any:
+    """Columns, and values that are the same in every row. `whole` numbers stay whole where some are missing."""
+    try:
+        import pandas
+    except ImportError:
+        raise RelpropError('to_frame needs the pandas package: pip install "relprop[pandas]"') from None
+    return pandas.DataFrame({**columns, **same}).astype(dict.fromkeys(whole, "Int64"))
 
 
 def show(explanations: Sequence[Explanation]) -> None:

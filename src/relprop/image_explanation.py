@@ -15,7 +15,7 @@ from PIL import Image
 
 from relprop.domains.image import Frame
 from relprop.errors import InputError
-from relprop.explanation import PICTURES, check_path, unwritable, write_text
+from relprop.explanation import PICTURES, check_path, pandas_frame, unwritable, write_text
 from relprop.registry import METHODS
 from relprop.render.image import Contour, ImageMap
 from relprop.types import Ledger
@@ -56,6 +56,22 @@ class ImageExplanation:
     def without_special(self) -> ImageExplanation:
         """The same explanation without the scores of class tokens and the like."""
         return replace(self, rest=0.0)
+
+    def to_frame(self) -> Any:
+        """A pandas frame: a row a patch or pixel, with its edges on the picture; class tokens are one row, special."""
+        height, width = self.scores.shape
+        down = np.linspace(self.frame.top, self.frame.bottom, height + 1).tolist()
+        across = np.linspace(self.frame.left, self.frame.right, width + 1).tolist()
+        places: list[tuple[Any, ...]] = [
+            (row, column, across[column], down[row], across[column + 1], down[row + 1], False, score)
+            for (row, column), score in np.ndenumerate(self.scores)
+        ]
+        if self.rest:
+            places.append((*[None] * 6, True, self.rest))
+        names = ("row", "column", "left", "top", "right", "bottom", "special", "score")
+        columns = dict(zip(names, zip(*places, strict=True), strict=True))
+        same = {"method": self.method, "target": self.target, "value": self.value, "name": self.name}
+        return pandas_frame(columns, ("row", "column"), **same)
 
     def image_map(self) -> ImageMap:
         """What the renderers draw."""

@@ -1,0 +1,263 @@
+"""What the service keeps up with: its rate beside that of a plain loop, many clients, and memory over many requests.
+
+    python benchmarks/serving.py [rate] [crowd] [memory] [--quick] [--threads 1]
+
+The ceiling is a loop of plain forward and backward passes (frozen parameters, the predicted logit's gradient to the
+embedded input) over the same texts, tokenised before, on as many threads as the service has. It batches by length as
+many texts at a time as there are clients: no service can sort what has not been sent yet. It runs before and after the
+load, in one run, so that a busy machine slows both. The clients are another process, of bare sockets, each of which
+sends its next request when it has the answer to the last. Health is asked by a third.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.request import urlopen
+
+MODEL = "sentiment"
+BATCH = 24
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients saw: how many answers of each status, and how long those took that were explanations."""
+
+    seconds: float
+    statuses: dict[str, int] = field(default_factory=dict)
+    latencies: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return len(self.latencies) / self.seconds
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    """Words of the model's own vocabulary, in sentences as long as those of reviews: 3 to 47, around 20."""
+    from relprop.explainer import Explainer
+
+    vocabulary = Explainer(MODEL).tokenizer.get_vocab()
+    words = sorted(word for word in vocabulary if re.fullmatch("[a-z]{2,}", word))
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(words, k=min(47, max(3, round(draw.gauss(19.5, 9)))))) for _ in range(count)]
+
+
+def ceiling(given: list[str], seconds: float, together: int) -> tuple[float, float]:
+    """Inputs a second of the plain loop, and the seconds of one of its batches."""
+    import torch
+
+    from relprop.explainer import Explainer
+
+    explainer = Explainer(MODEL)
+    model, domain = explainer.model.requires_grad_(False), explainer.domain
+    rows: Any = domain.encode(given)
+    chunks: list[Any] = [rows[k : k + together] for k in range(0, len(rows), together)]
+    batches = [domain.inputs([chunk[i] for i in batch]) for chunk in chunks for batch in domain.batches(chunk, BATCH)]
+    times: list[float] = []
+    done, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds or len(times) < 3:
+        batch, start = batches[len(times) % len(batches)], time.perf_counter()
+        embedded = model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
+        logits = model(**{**batch, "input_ids": None, "inputs_embeds": embedded}).logits
+        torch.autograd.grad(logits.max(-1).values.sum(), embedded)
+        times.append(time.perf_counter() - start)
+        done += len(embedded)
+    return done / (time.perf_counter() - began), statistics.mean(times)
+
+
+@contextmanager
+def service(threads: int, *options: str) -> Iterator[int]:
+    """The service in a process of its own; gives its port, once it is ready."""
+    command = [sys.executable, "-c", "from relprop.cli import main; main()", "serve", MODEL, "--port", "0"]
+    command += ["--threads", str(threads), "--max-batch", str(BATCH), *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        port = int(re.findall(r":(\d+)/", process.stderr.readline())[0])
+        while status(port, "/v2/health/ready") != 200:
+            time.sleep(0.2)
+        yield port
+    finally:
+        process.terminate()
+        if process.wait(60) != 0:
+            raise RuntimeError(f"the service ended with {process.returncode}")
+
+
+def status(port: int, path: str) -> int:
+    """One request of its own connection, as a probe makes it."""
+    with socket.create_connection((HOST, port), timeout=60) as on:
+        on.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while part := on.recv(65536):
+            answer += part
+    return int(answer[9:12])
+
+
+def request(text: str) -> bytes:
+    body = json.dumps({"instances": [text]}).encode()
+    head = f"POST /v1/models/{MODEL}:explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def client(port: int, requests: list[bytes], until: float, seen: Load) -> None:
+    """One after the other on one connection; after a refusal it waits a little, as a client should."""
+    reader, writer = await asyncio.open_connection(HOST, port)
+    number = 0
+    while (began := time.perf_counter()) < until:
+        writer.write(requests[number % len(requests)])
+        number += 1
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(re.findall(rb"(?i)content-length: (\d+)", head)[0]))
+        code = head[9:12].decode()
+        seen.statuses[code] = seen.statuses.get(code, 0) + 1
+        if code == "200":
+            seen.latencies.append(time.perf_counter() - began)
+        else:
+            await asyncio.sleep(random.uniform(0.1, 0.3))
+    writer.close()
+
+
+def clients(port: int, count: int, seconds: float, given: list[str]) -> Load:
+    """In this process: so many clients at once."""
+
+    async def all_of_them() -> Load:
+        seen, made = Load(seconds), [request(text) for text in given]
+        until = time.perf_counter() + seconds
+        await asyncio.gather(*(client(port, made[k % len(made) :] or made, until, seen) for k in range(count)))
+        return seen
+
+    return asyncio.run(all_of_them())
+
+
+def load(port: int, count: int, seconds: float, given: list[str]) -> subprocess.Popen[str]:
+    """The clients in a process of their own, at work."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--clients"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps([port, count, seconds, given]) + "\n")
+    process.stdin.flush()
+    return process
+
+
+def result(process: subprocess.Popen[str]) -> Load:
+    out, _ = process.communicate()
+    return Load(**json.loads(out))
+
+
+def probed(port: int, process: subprocess.Popen[str]) -> list[float]:
+    """How long health takes to answer while the clients are at work."""
+    times = []
+    while process.poll() is None:
+        began = time.perf_counter()
+        if status(port, "/v2/health/live") != 200:
+            raise RuntimeError("the service does not say that it lives")
+        times.append(time.perf_counter() - began)
+        time.sleep(0.05)
+    return times
+
+
+def percentile(times: list[float], share: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(share * len(times)))]
+
+
+def rate(threads: int, seconds: float, count: int = 64) -> dict[str, float]:
+    """64 clients beside the plain loop."""
+    given = texts(512)
+    with service(threads) as port:
+        result(load(port, count, seconds / 5, given))  # warm
+        before = ceiling(given, seconds / 2, count)
+        seen = result(load(port, count, seconds, given))
+        after = ceiling(given, seconds / 2, count)
+    most, batch = (statistics.mean(pair) for pair in zip(before, after, strict=True))
+    p99 = percentile(seen.latencies, 0.99)
+    return {
+        "ceiling, inputs a second": most,
+        "service, inputs a second": seen.rate,
+        "share of the ceiling": seen.rate / most,
+        "p99, s": p99,
+        "p99 in batch times": p99 / batch,
+    }
+
+
+def crowd(threads: int, seconds: float, count: int = 400) -> dict[str, Any]:
+    """400 clients, and health all the while."""
+    with service(threads) as port:
+        process = load(port, count, seconds, texts(512))
+        alive = probed(port, process)
+        seen = result(process)
+    return {
+        "statuses": dict(Counter(seen.statuses)),
+        "explained a second": seen.rate,
+        "p99, s": percentile(seen.latencies, 0.99),
+        "health p50, s": percentile(alive, 0.5),
+        "health p99, s": percentile(alive, 0.99),
+        "health max, s": max(alive),
+    }
+
+
+def memory(threads: int, explanations: int) -> dict[str, float]:
+    """Resident memory after a tenth of the explanations, as warm-up, and after all."""
+    with service(threads) as port:
+        done, grown, given = 0, [], texts(512)
+        while done < explanations:
+            done += len(result(load(port, 16, 5.0, given)).latencies)
+            time.sleep(1.5)  # then it has given back what it freed
+            grown.append((done, resident(port)))
+    warm = next(size for count, size in grown if count >= explanations / 10)
+    return {
+        "explanations": done,
+        "warm, MB": warm / 1e6,
+        "end, MB": grown[-1][1] / 1e6,
+        "growth": grown[-1][1] / warm - 1,
+    }
+
+
+def resident(port: int) -> float:
+    """Bytes, as the service itself tells them."""
+    with urlopen(f"http://{HOST}:{port}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return float(next(line.split()[1] for line in lines if line.startswith("process_resident_memory_bytes ")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["rate", "crowd", "memory"])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the time: to try it, not to measure")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--clients", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.clients:
+        print(json.dumps(vars(clients(*json.loads(sys.stdin.readline())))))
+        return
+    import torch
+
+    torch.set_num_threads(given.threads)
+    scale = 0.1 if given.quick else 1.0
+    work: dict[str, Callable[[], dict[str, Any]]] = {
+        "rate": lambda: rate(given.threads, 60 * scale),
+        "crowd": lambda: crowd(given.threads, 120 * scale),
+        "memory": lambda: memory(given.threads, int(20_000 * scale)),
+    }
+    for part in given.parts:
+        print(part)
+        for name, value in work[part]().items():
+            print(f"  {name:<28} {value:.3f}" if isinstance(value, float) else f"  {name:<28} {value}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""The figure of an audit, after figure 7 of [Ali22]: the names in order of their relevance, and each group's spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from relprop.audit import words
+from relprop.audit.result import NameAudit, Ranked
+from relprop.audit.statistics import Floats
+from relprop.render.picture import INK, REGULAR, RULE, SOFT, _drawable
+from relprop.render.visible import visible
+
+# Okabe and Ito's colours, which colour-blind readers tell apart.
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+NAMED = 10  # names written at each end
+LONGEST = 24  # characters of a name
+
+Colours = Mapping[str, str]
+
+
+def figure(audit: NameAudit) -> Figure:
+    """All names in order; those at both ends by name; and for every group a box, and a point a name."""
+    groups = audit.found.groups
+    colours = {group: COLOURS[i % len(COLOURS)] for i, group in enumerate(groups)}
+    drawn = Figure(figsize=(11, 4.8), facecolor="white", layout="constrained")
+    order, ends, spread = drawn.subplots(1, 3, width_ratios=(1.3, 1.2, max(1.0, 0.35 * len(groups))))
+    _order(order, audit.found.ranking()[::-1], colours)
+    most, least = audit.found.extremes(NAMED)
+    _ends(ends, [*least, *most[::-1]], len(least), colours)
+    _spread(spread, audit.found.values(), colours)
+    drawn.suptitle(_plain(words.heading(audit), 120), fontsize=10, color=INK, parse_math=False)
+    patches = [Patch(facecolor=colour, label=_plain(group)) for group, colour in colours.items()]
+    legend = drawn.legend(
+        handles=patches, loc="outside lower center", ncols=4, frameon=False, fontsize=8, labelcolor=INK
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a group may well be "$x$"
+    return drawn
+
+
+def _order(axis: Axes, names: Sequence[Ranked], colours: Colours) -> None:
+    """A bar a name, from the least relevant to the most."""
+    heights = [one.relevance for one in names]
+    axis.bar(range(len(names)), heights, width=1.0, color=[colours[one.group] for one in names], linewidth=0)
+    axis.set_xlim(-1, len(names))
+    axis.set_xticks([])
+    axis.set(xlabel=f"{len(names)} names in order", ylabel="relevance, mean of a name's mentions")
+    _quiet(axis)
+
+
+def _ends(axis: Axes, names: Sequence[Ranked], gap: int, colours: Colours) -> None:
+    """The least relevant names below, the most relevant ones above, with room for the rest between."""
+    places = [i + (i >= gap) * 0.8 for i in range(len(names))]
+    axis.barh(places, [one.relevance for one in names], height=0.78, color=[colours[one.group] for one in names])
+    axis.set_yticks(places, [f"{_plain(one.name)} ({one.count})" for one in names])
+    for label in axis.get_yticklabels():
+        label.set_parse_math(False)
+    axis.set_xlabel("relevance (mentions in brackets)")
+    axis.axvline(0, color=SOFT, linewidth=0.8)
+    _quiet(axis)
+
+
+def _spread(axis: Axes, values: Mapping[str, Floats], colours: Colours) -> None:
+    """Points are moved sideways, always the same way, so that they lie beside each other."""
+    there = {group: own for group, own in values.items() if len(own)}
+    for place, (group, own) in enumerate(there.items()):
+        sideways = place + np.random.default_rng(0).uniform(-0.28, 0.28, len(own))
+        axis.scatter(sideways, own, s=9, color=colours[group], alpha=0.5, linewidths=0)
+    box = {"color": INK, "linewidth": 1.1}
+    axis.boxplot(
+        list(there.values()), positions=range(len(there)), widths=0.62, showfliers=False,
+        boxprops=box, medianprops={**box, "linewidth": 2}, whiskerprops=box, capprops=box,
+    )  # fmt: skip
+    axis.set_xticks(range(len(there)), [f"{_plain(group)}\n{len(own)} names" for group, own in there.items()])
+    for label in axis.get_xticklabels():
+        label.set_parse_math(False)
+    axis.set_xlim(-0.6, len(there) - 0.4)
+    axis.axhline(0, color=SOFT, linewidth=0.8)
+    axis.set_ylabel("relevance of a name")
+    _quiet(axis)
+
+
+def _plain(text: str, longest: int = LONGEST) -> str:
+    """What the font has, and no longer than there is room."""
+    shown = _drawable(visible(text), REGULAR)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+def _quiet(axis: Axes) -> None:
+    """Only what is read stays dark."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(RULE)
+    axis.tick_params(labelsize=8, colors=SOFT)
+    axis.xaxis.label.set(fontsize=9, color=SOFT)
+    axis.yaxis.label.set(fontsize=9, color=SOFT)

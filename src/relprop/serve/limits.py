@@ -1,0 +1,42 @@
+"""What a request may be, and how long it may take. Beyond that it is refused, with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relprop.errors import InputError, RelpropError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one service. What is too large is refused before any work, and what is too slow is cut off."""
+
+    batch: int = 24  # inputs explained together
+    linger: float = 0.004  # seconds that the first of a batch waits for others
+    queue: int = 256  # inputs that wait, are worked on or are being written
+    seconds: float = 30.0  # from a request's arrival to its answer
+    receiving: float = 10.0  # seconds in which a request must have come whole
+    body: int = 8_000_000  # bytes
+    explanations: int = 64  # inputs by methods, of one request
+    drawings: int = 16  # the same, where they are drawn
+    characters: int = 10_000  # of one text
+    pixels: int = 4_194_304  # of one picture
+    threads: int | None = None  # of torch; None leaves it the choice
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and (value < 0 or (value == 0 and name != "linger")):
+                raise InputError(f"{name} must be more than 0, got {value}")
+
+
+class RefusedError(RelpropError):
+    """A request that is not answered: the status, the sentence, and how many seconds later to come again."""
+
+    def __init__(self, status: int, reason: str, retry_after: int | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers: dict[str, str] = {} if retry_after is None else {"Retry-After": str(retry_after)}
+
+
+def too_large(reason: str) -> RefusedError:
+    return RefusedError(413, reason)

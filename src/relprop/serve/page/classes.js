@@ -1,0 +1,48 @@
+// The likeliest classes, tokens or answer; one is chosen by pressing it.
+
+import { byId, make } from './dom.js';
+import { percent, visible } from './words.js';
+
+/** `choose` hears a class's number, or a token's text. */
+export function showClasses(prediction, about, state, choose) {
+  const found = prediction.probabilities ?? single(prediction);
+  const values = found.map(({ label }) => valueOf(label, about));
+  const explained = state.target === '' ? values[0] : state.target;
+  byId('classes').replaceChildren(...found.map(({ label, probability }, i) => {
+    const sure = probability === null ? [] : [make('span', { class: 'soft' }, percent(probability))];
+    const pressed = `${values[i] === explained}`;
+    const button = make('button', { type: 'button', 'aria-pressed': pressed, click: () => choose(values[i]) },
+      make('bdi', {}, visible(label)), ...sure);
+    button.style.setProperty('--share', `${100 * (probability ?? 0)}%`);
+    return make('li', {}, button);
+  }));
+}
+
+/** An answer stands alone; a model of one number has no classes. */
+const single = ({ prediction, probability }) => (prediction ? [{ label: prediction, probability }] : []);
+
+/** As the form has it: a class by its number, a token or an answer as it is written. */
+export function valueOf(label, { labels, kind }) {
+  if (labels.length) return `${labels.indexOf(label)}`;
+  return kind === 'language' ? unquoted(label) : label;
+}
+
+const ESCAPES = { n: '\n', r: '\r', t: '\t' };
+
+/** A token as Python quotes it, without the quotes. */
+function unquoted(label) {
+  const inner = /^(['"])([^]*)\1$/u.exec(label)?.[2] ?? label;
+  return inner.replace(/\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|([^]))/gu,
+    (_, two, four, eight, one) => (one ? ESCAPES[one] ?? one : character(two ?? four ?? eight)));
+}
+
+const character = (code) => String.fromCodePoint(parseInt(code, 16));
+
+/** The target as the service takes it: null for the predicted class, a pair for a difference. */
+export function targetOf(state, prediction, about) {
+  const typed = (value) => (about.labels.length ? Number(value) : value);
+  if (state.against === '') return state.target === '' ? null : typed(state.target);
+  const target = state.target === '' ? valueOf(prediction.prediction, about) : state.target;
+  if (target === state.against) throw new Error('A class is not held against itself: choose another.');
+  return [typed(target), typed(state.against)];
+}

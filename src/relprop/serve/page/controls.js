@@ -1,0 +1,150 @@
+// The form: what can be chosen for a model, what has been, and the same put back from a link.
+
+import { byId, make } from './dom.js';
+import { visible } from './words.js';
+
+const FIRST = ['lrp_conservative', 'gradient_x_input', 'rollout']; // chosen until the reader chooses
+// By what a model reads: the names of its fields, and something to begin with.
+const FIELDS = {
+  texts: { text: 'Text', pair: 'Add a second text', sample: ['It is not a great film, but a gorgeous and witty one.'] },
+  language: { text: 'Beginning of a text', sample: ['Once upon a time there was a little'] },
+  questions: { text: 'Question', pair: 'Context', sample: ['Who wrote the paper?',
+    'The paper on conservative propagation was written by Ameen Ali and others in 2022.'] },
+  graphs: { text: 'Molecule (SMILES)', sample: ['CC(=O)Oc1ccccc1C(=O)O'] },
+};
+
+export function fillModels(names) {
+  byId('model').replaceChildren(...names.map((name) => make('option', { value: name }, visible(name))));
+}
+
+export function fillMethods(methods) {
+  const families = [...new Set(methods.map((method) => method.family))];
+  byId('methods').replaceChildren(...families.map((family) =>
+    make('fieldset', {}, make('legend', {}, family),
+      ...methods.filter((method) => method.family === family).map(methodBox))));
+  choose(FIRST);
+}
+
+const methodBox = ({ name, summary }) =>
+  make('label', {}, make('input', { type: 'checkbox', name: 'method', value: name }), name,
+    make('span', { class: 'note' }, summary));
+
+const boxes = () => [...byId('methods').querySelectorAll('input')];
+
+let order = []; // of the chosen methods: as they were chosen
+
+function choose(names) {
+  for (const box of boxes()) box.checked = names.includes(box.value);
+  order = names;
+  noteMethods();
+}
+
+export function noteMethods() {
+  const checked = boxes().filter((box) => box.checked).map((box) => box.value);
+  order = [...new Set([...order, ...checked])].filter((name) => checked.includes(name));
+  byId('methods-note').textContent = order.join(', ') || 'none chosen';
+}
+
+/** The fields that fit a model. */
+export function fit(about) {
+  const { kind, input, labels } = about;
+  const reads = FIELDS[kind] ?? {};
+  byId('text-field').hidden = input === 'picture';
+  byId('picture-field').hidden = input !== 'picture';
+  byId('units-field').hidden = !readsTexts(about);
+  byId('text-name').textContent = reads.text ?? '';
+  byId('pair-name').textContent = reads.pair ?? '';
+  byId('pair-fold').hidden = !reads.pair;
+  byId('pair-fold').open = kind === 'questions' || Boolean(byId('pair').value);
+  fitTargets(labels, kind);
+}
+
+/** Classes are chosen from a list; tokens and answers are typed. */
+function fitTargets(labels, kind) {
+  const typed = !labels.length;
+  const what = { language: 'Next token', questions: 'Answer' }[kind] ?? 'Class';
+  byId('target-name').textContent = what;
+  const first = { target: 'predicted', against: 'nothing' };
+  for (const [id, name] of Object.entries(first)) {
+    const options = labels.map((label, i) => make('option', { value: i }, visible(label)));
+    byId(id).replaceChildren(make('option', { value: '' }, name), ...options);
+    byId(id).hidden = typed;
+    byId(`${id}-text`).hidden = !typed;
+    byId(`${id}-text`).placeholder = name;
+    byId(`${id}-text`).value = '';
+  }
+}
+
+const field = (id) => byId(byId(id).hidden ? `${id}-text` : id);
+
+export function setTarget(value) {
+  field('target').value = value;
+  if (field('against').value === value) field('against').value = '';
+  differ();
+}
+
+/** A class is not held against itself. */
+export function differ() {
+  for (const [id, other] of [['target', 'against'], ['against', 'target']]) {
+    const taken = field(other).value;
+    for (const option of byId(id).options) option.disabled = option.value !== '' && option.value === taken;
+  }
+}
+
+/** The samples that stand in the fields, unless something was typed. */
+export function sample(kind) {
+  const samples = Object.values(FIELDS).map((one) => one.sample);
+  const [text, pair] = [byId('text'), byId('pair')];
+  if (text.value && !samples.some(([first]) => first === text.value)) return;
+  [text.value, pair.value] = [...(FIELDS[kind]?.sample ?? ['']), ''];
+}
+
+export function read(picture) {
+  const pictured = byId('text-field').hidden;
+  const units = byId('form').elements.namedItem('units').value;
+  return {
+    model: byId('model').value,
+    text: pictured ? '' : byId('text').value,
+    pair: pictured || byId('pair-fold').hidden ? '' : byId('pair').value,
+    target: field('target').value,
+    against: field('against').value,
+    units: byId('units-field').hidden ? '' : units,
+    methods: order,
+    picture: pictured && picture ? picture.portable : '',
+    name: pictured && picture ? picture.name : '',
+  };
+}
+
+/** The model and the texts of a state; the rest once the model is known. */
+export function write(state) {
+  const known = [...byId('model').options].some((option) => option.value === state.model);
+  if (known) byId('model').value = state.model;
+  byId('text').value = state.text;
+  byId('pair').value = state.pair;
+  byId('form').elements.namedItem('units').value = state.units === 'pieces' ? 'pieces' : '';
+  if (state.methods.length) choose(state.methods);
+  return known || !state.model;
+}
+
+export function writeTargets(state) {
+  for (const id of ['target', 'against']) {
+    field(id).value = state[id];
+    if (field(id).value !== state[id]) field(id).value = '';
+  }
+  differ();
+}
+
+/** What the service gets to explain, or null where there is nothing yet. */
+export function instanceOf({ kind, input }, state, picture) {
+  if (input === 'picture') return picture && { b64: picture.sent };
+  if (!state.text.trim()) return null;
+  if (kind === 'questions') return { question: state.text, context: state.pair };
+  return state.pair ? { text: state.text, pair: state.pair } : state.text;
+}
+
+export const readsTexts = ({ kind }) => ['texts', 'language', 'questions'].includes(kind);
+
+export const inWords = (about, state) => readsTexts(about) && state.units !== 'pieces';
+
+export const missing = ({ input }) =>
+  (input === 'picture' ? 'Drop or choose a picture to see what the model makes of it.' : 'Type something to explain.');

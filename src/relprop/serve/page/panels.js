@@ -1,0 +1,82 @@
+// The heat maps side by side, one panel a method. What is looked at in one is shown in all.
+
+import { byId, make, table, unfolding } from './dom.js';
+import { graphMap } from './graph_map.js';
+import { imageMap, plainPicture } from './image_map.js';
+import { problem } from './problem.js';
+import { textMap } from './text_map.js';
+import { number, unsigned, visible } from './words.js';
+
+const MAPS = { image: imageMap, graph: graphMap, text: textMap };
+const panels = new Map(); // by method: {element, map, readout, account}
+
+export function clear() {
+  panels.clear();
+  byId('maps').replaceChildren();
+}
+
+/** A panel for each method, in this order. Those that were there keep what they show until the answer comes. */
+export function begin(methods, bitmap, name) {
+  for (const method of panels.keys()) if (!methods.includes(method)) panels.delete(method);
+  for (const method of methods) {
+    if (!panels.has(method)) panels.set(method, { element: empty(method) });
+    wait(method);
+  }
+  const plain = bitmap ? [make('article', { class: 'panel' }, make('h3', {}, 'picture'), plainPicture(bitmap, name))]
+    : [];
+  byId('maps').classList.toggle('pictures', Boolean(bitmap));
+  byId('maps').replaceChildren(...plain, ...methods.map((method) => panels.get(method).element));
+}
+
+export const wait = (method) => panels.get(method).element.setAttribute('aria-busy', 'true');
+
+const empty = (method) => make('article', { class: 'panel', 'aria-label': method }, make('h3', {}, method),
+  make('p', { class: 'waiting' }, 'waiting…'));
+
+export function fill(explanation, signed, bitmap) {
+  const panel = panels.get(explanation.method);
+  panel.map = MAPS[explanation.kind ?? 'text'](explanation, signed, point, bitmap);
+  panel.account = account(explanation);
+  panel.readout = make('p', { class: 'readout' }, panel.account);
+  const label = `Numbers of ${explanation.method}`;
+  const numbers = () => make('div', { class: 'numbers', tabindex: 0, role: 'region', 'aria-label': label },
+    table(`Scores by ${explanation.method}`, panel.map.columns, panel.map.rows()));
+  panel.element.replaceChildren(make('h3', {}, explanation.method), panel.map.element, panel.readout,
+    unfolding('Numbers', numbers));
+  panel.element.removeAttribute('aria-busy');
+}
+
+export function fail(method, error, again) {
+  const { element } = panels.get(method);
+  panels.set(method, { element });
+  element.replaceChildren(make('h3', {}, method), problem(error, again));
+  element.removeAttribute('aria-busy');
+}
+
+/** After a stop nothing is waited for. */
+export function settle() {
+  for (const { element, map } of panels.values()) {
+    element.removeAttribute('aria-busy');
+    if (!map) element.querySelector('.waiting')?.replaceChildren('stopped');
+  }
+}
+
+function point(place, spoken = false) {
+  const told = [];
+  for (const [method, { map, readout, account: whole }] of panels) {
+    if (!map) continue;
+    const sentence = map.show(place);
+    readout.textContent = sentence || whole;
+    readout.classList.toggle('pointed', sentence !== '');
+    told.push(`${method}: ${sentence}`);
+  }
+  if (spoken) byId('spoken').textContent = told.join('; ');
+}
+
+/** The scores as a whole. */
+function account({ kind, scores, value, ledger, truncated, rest = 0 }) {
+  const all = kind === 'image' ? scores.flat() : scores;
+  const sum = all.reduce((one, other) => one + other, rest);
+  const whole = `sum of scores ${number(sum)}${ledger ? ` of ${unsigned(value)}` : ''}`;
+  return truncated ? `${whole} · ${visible(truncated)}` : whole;
+}

@@ -1,0 +1,61 @@
+// A text as coloured units, sub-words or words.
+
+import { make } from './dom.js';
+import { shades, tint } from './palette.js';
+import { listBox, select } from './pointing.js';
+import { titled, visible } from './words.js';
+
+export function textMap(explanation, signed, pointed) {
+  const { units, scores } = explanation;
+  const strengths = shades(scores);
+  const names = units.map(piece);
+  const answers = units.map((unit) => ofAnswer(unit, explanation.answer));
+  const cells = units.map((unit, i) => {
+    const told = `${names[i]}, ${titled(scores[i], signed)}${answers[i] ? ', of the answer' : ''}`;
+    const cell = make('span', { class: 'unit', 'aria-label': told }, names[i]);
+    cell.classList.toggle('special', unit.special);
+    cell.classList.toggle('answer', answers[i]);
+    tint(cell, strengths[i]);
+    return cell;
+  });
+  const label = `The text's relevance, by ${explanation.method}`;
+  const box = make('div', { class: 'text', dir: 'auto', 'aria-label': label });
+  let segment = null; // of the last unit of the text itself
+  units.forEach((unit, i) => {
+    const crossed = !unit.special && segment !== null && segment !== unit.segment;
+    if (crossed) box.append(' ', make('span', { class: 'bar', 'aria-hidden': 'true' }, '|'));
+    const joined = i > 0 && !crossed && !spaced(units[i - 1], unit);
+    cells[i].classList.toggle('join', joined);
+    box.append(...(i && !joined ? [' '] : []), cells[i]);
+    segment = unit.special ? segment : unit.segment;
+  });
+  listBox(box, cells, pointed);
+  return {
+    element: box,
+    show(place) {
+      select(cells, place);
+      return place === null || !names[place] ? '' : `${names[place]} ${titled(scores[place], signed)}`;
+    },
+    columns: ['unit', 'score'],
+    rows: () => names.map((name, i) => [name, titled(scores[i], signed)]),
+  };
+}
+
+/** Whether the text has a gap between two units; where offsets are missing, whether a new word begins. */
+function spaced(before, unit) {
+  if (/^\s/u.test(unit.text) || unit.special || before.special) return true;
+  if (unit.start !== null && before.end !== null) return unit.start > before.end;
+  return !((unit.word !== null && unit.word === before.word) || continues(unit));
+}
+
+/** A continuation shown as the vocabulary spells it, for want of offsets: "##ing". */
+const continues = (unit) => unit.start === null && !unit.special && /^##./u.test(unit.text);
+
+function piece(unit) {
+  const text = continues(unit) ? unit.text.slice(2) : unit.text;
+  return visible(text.replace(/^ +| +$/g, '') || text);
+}
+
+function ofAnswer(unit, answer) {
+  return Boolean(answer) && unit.segment === 1 && unit.start !== null && unit.start < answer[1] && unit.end > answer[0];
+}

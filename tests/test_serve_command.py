@@ -1,0 +1,139 @@
+"""`relprop serve` as a process: what it prints, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relprop.cli import main
+from relprop.errors import InputError
+from relprop.serve.guard import own_names
+from relprop.serve.service import named
+from serving_for_tests import Live
+from tokenizers_for_tests import saved, tiny
+
+
+@contextmanager
+def process(*arguments: object, **environment: str) -> Iterator[tuple[subprocess.Popen[str], Live]]:
+    code = "from relprop.cli import main; main()"
+    command = [sys.executable, "-c", code, "serve", *map(str, arguments), "--port", "0", "--threads", "1"]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    assert started.stderr is not None
+    try:
+        said = started.stderr.readline()
+        found = re.search(r"http://127.0.0.1:(\d+)/ serves (.*)", said)
+        assert found, said + started.stderr.read()
+        yield started, Live(None, int(found[1]))
+    finally:
+        if started.poll() is None:
+            started.kill()
+        started.communicate()
+
+
+def test_sigterm_finishes_what_is_in_flight(tmp_path: Path) -> None:
+    """The one at work and the one that waits are answered; then it ends with 0, and takes nobody new meanwhile."""
+    folder = saved(tmp_path, *tiny("bert"))
+    body = {"instances": ["a gorgeous movie"], "parameters": {"method": "integrated_gradients"}}
+    body["parameters"]["options"] = {"steps": 1000, "internal_batch_size": 4}  # type: ignore[index]
+    content = json.dumps(body).encode()
+    request = (
+        f"POST /v1/models/mine:explain HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    ).encode() + content
+    with process(f"mine={folder}", RELPROP_TOKEN="secret") as (started, live):
+        live.wait()
+        assert live.get("/v1/models").status == 401  # the token came by the environment
+        assert live.get("/v2/health/live", host="evil.example").status == 403  # and it answers to this machine alone
+        with connections(live.port, 2) as (working, waiting):
+            working.sendall(request)
+            time.sleep(0.3)
+            waiting.sendall(request.replace(b"gorgeous", b"terrible"))
+            time.sleep(0.1)
+            started.send_signal(signal.SIGTERM)
+            answers = [read(one) for one in (working, waiting)]
+        assert [answer["explanations"][0]["text"] for answer in answers] == [["a gorgeous movie"], ["a terrible movie"]]
+        assert started.wait(60) == 0
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", live.port))
+        assert started.stderr is not None
+        assert "Traceback" not in started.stderr.read()
+
+
+def test_sigterm_while_a_model_is_being_loaded() -> None:
+    """Nothing is in flight: it need not be waited for."""
+    with process("sentiment") as (started, live):
+        while live.get("/v2/health/live").status != 200:
+            time.sleep(0.01)
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(60) == 0
+
+
+@contextmanager
+def connections(port: int, count: int) -> Iterator[list[socket.socket]]:
+    every = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(count)]
+    try:
+        yield every
+    finally:
+        for one in every:
+            one.close()
+
+
+def read(on: socket.socket) -> Any:
+    got = b""
+    while part := on.recv(65536):
+        got += part
+    assert got.startswith(b"HTTP/1.1 200 "), got
+    return json.loads(got.partition(b"\r\n\r\n")[2])
+
+
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What is said to a user who got it wrong."""
+    monkeypatch.setattr(sys, "argv", ["relprop", "serve", *map(str, arguments)])
+    monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)  # `main` sets its own
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    return capsys.readouterr().err
+
+
+def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = command(monkeypatch, capsys, "sentiment", "--port", port)
+    assert said == f"relprop: cannot listen on 127.0.0.1, port {port}: Address already in use\n"
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("relprop.cli_serve.find_spec", lambda name: None if name == "uvicorn" else object())
+    said = command(monkeypatch, capsys, "sentiment")
+    assert said == 'relprop: the service needs more packages: pip install "relprop[serve]"\n'
+
+
+def test_names_of_models() -> None:
+    assert named("sentiment") == {"sentiment": "sentiment"}
+    assert named(["a/b-c", "x=a/d", "./folder/"]) == {"b-c": "a/b-c", "x": "a/d", "folder": "./folder/"}
+    for wrong, says in (
+        (["a/b", "c/b"], "two models have one name"),
+        ([], "there is no model"),
+        (["a b=c"], 'got "a b"'),
+        (["=c"], 'got ""'),
+    ):
+        with pytest.raises(InputError, match=says):
+            named(wrong)
+
+
+def test_on_this_machine_alone_it_has_no_other_name() -> None:
+    assert own_names("127.0.0.1") == own_names("::1") == own_names("localhost") == ("localhost", "127.0.0.1", "[::1]")
+    assert own_names("0.0.0.0") is None

@@ -1,0 +1,191 @@
+"""Whatever is sent, the service does not break: its fault (5xx) is never the answer to a request's own nonsense."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import string
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from relprop.explainer import Explainer
+from relprop.registry import METHODS
+from relprop.serve import Limits
+from relprop.serve.options import types
+from serving_for_tests import Live, serving
+from test_images import vit
+from test_serve import INSTANCES, graphormer
+from tokenizers_for_tests import tiny
+
+NASTY: list[Any] = [
+    None, True, False, 0, -1, 1, 7, 2**31, 2**63, 2**70, 10**400, -0.0, 0.5, 1e308, float("nan"), float("inf"), "", " ",
+    "\x00", "\ufeff", "\u202e", "a\u0300" * 20, "日本語", "🎬" * 30, "\ud800", "[MASK]", "[CLS] [SEP]",
+    "<script>", "../../etc",
+    "%s%n", "positive", "start", "end", "C" * 300, "[" * 50, "both", "random", "x" * 11_000, "a " * 300,
+    [], {}, [[]], [None], ["a"], ["a", "b"], ["a", "b", "c"], [1, 0], [[True] * 4] * 2, [[1, 2], [3]],
+    {"text": 1}, {"b64": ""}, {"b64": "iVBORw0KGgo="}, {"image": {"b64": None}}, {"text": "a", "pair": "b"},
+    {"a": {"b": {"c": []}}},
+]  # fmt: skip
+PATHS = [
+    "/", "//", "/v1", "/v1/models/", "/v1/models/%00", "/v1/models/..%2f..%2fetc:explain", "/v1/models/bert:",
+    "/metrics",
+    "/v1/models/bert:explain/x", "/v1/models/bert%3Aexplain", "/v2/models/" + "a" * 3000 + "/ready", "/openapi.json",
+    "/é?ü=1",
+    "/v1/methods?x=" + "y" * 2000, "/../../../etc/passwd", "/index.html", "/v2/health/ready?verbose=1",
+]  # fmt: skip
+TYPES = [
+    "application/json",
+    "application/json; charset=utf-16",
+    "text/plain",
+    "",
+    "multipart/form-data; boundary=x",
+    "é",
+]
+SMALL = {"steps": 3, "samples": 2, "max_evals": 60}
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[Live]:
+    models = {name: Explainer(*tiny(name)) for name in ("bert", "qa", "lm")}
+    limits = Limits(threads=1, linger=0.0, body=200_000, seconds=300)
+    with serving({**models, "vit": vit(), "graphs": graphormer()}, limits=limits) as live:
+        live.wait()
+        yield live
+
+
+class Fuzz:
+    """Requests that are almost right, or not at all. The same seed makes the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+
+    def request(self) -> tuple[str, str, bytes | None, dict[str, str]]:
+        draw = self.draw
+        kind = draw.random()
+        if kind < 0.1:
+            return (
+                draw.choice(["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST"]),
+                quoted(draw.choice(PATHS)),
+                None,
+                {},
+            )
+        model = draw.choice([*INSTANCES, "nobody"]) if kind < 0.2 else draw.choice(list(INSTANCES))
+        action = draw.choice(["explain"] * 14 + ["predict", "predict", "render", "nothing"])
+        body: Any = self.body(model if model in INSTANCES else "bert", action)
+        for _ in range(draw.choice([0, 1, 1, 1, 2, 4])):
+            body = self.changed(body)
+        content = json.dumps(body).encode()
+        if draw.random() < 0.15:
+            content = self.damaged(content)
+        sent = draw.choice(TYPES) if draw.random() < 0.1 else TYPES[0]
+        return "POST", f"/v1/models/{model}:{action}", content, {"Content-Type": sent}
+
+    def body(self, model: str, action: str) -> dict[str, Any]:
+        """One that is right."""
+        draw = self.draw
+        method = draw.choice(METHODS.names())
+        known = METHODS[method].options
+        options = {name: SMALL.get(name, known[name]) for name in types(method) if draw.random() < 0.5 or name in SMALL}
+        parameters: dict[str, Any] = {
+            "method": method,
+            "options": options,
+            "target": draw.choice([None, 0, "1", [0, 1]]),
+        }
+        parameters |= {name: draw.random() < 0.2 for name in ("words", "ledger")}
+        parameters["special"] = draw.choice(["keep", "drop"])
+        body: dict[str, Any] = {
+            "instances": draw.sample(INSTANCES[model], draw.choice([1, 2])),
+            "parameters": parameters,
+        }
+        return {**body, "format": draw.choice(["html", "json"])} if action == "render" else body
+
+    def changed(self, tree: Any, depth: int = 0) -> Any:
+        """Somewhere in it something else, seldom near the root."""
+        draw = self.draw
+        if draw.random() < 0.1 * depth or not isinstance(tree, dict | list) or not tree:
+            return draw.choice(NASTY)
+        if isinstance(tree, list):
+            place = draw.randrange(len(tree))
+            return [*tree[:place], self.changed(tree[place], depth + 1), *tree[place + 1 :]]
+        name = draw.choice(list(tree))
+        if draw.random() < 0.05 * depth:
+            return {key: value for key, value in tree.items() if key != name}
+        if draw.random() < 0.05 * depth:
+            return {
+                **tree,
+                draw.choice(["", "x", "mask", "steps", "seed", "generate", "batch_size"]): draw.choice(NASTY),
+            }
+        return {**tree, name: self.changed(tree[name], depth + 1)}
+
+    def damaged(self, content: bytes) -> bytes:
+        draw = self.draw
+        place = draw.randrange(len(content))
+        noise = bytes(draw.randrange(256) for _ in range(draw.choice([1, 4])))
+        return draw.choice(
+            [content[:place], content[:place] + noise + content[place + 1 :], content + noise, b"[" * 3000, b""]
+        )
+
+
+def quoted(path: str) -> str:
+    """As a careless client sends it: what is no ASCII in bytes of UTF-8."""
+    return "".join(one if one in string.printable else "".join(f"%{byte:02x}" for byte in one.encode()) for one in path)
+
+
+def unbroken(live: Live, count: int, seed: int) -> Counter[int]:
+    fuzz, seen = Fuzz(seed), Counter[int]()
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=600)
+    for _ in range(count):
+        method, path, content, headers = fuzz.request()
+        connection.request(method, path, content, {name: value.encode() for name, value in headers.items()})
+        answer = connection.getresponse()
+        told = answer.read()
+        assert answer.status < 500, (method, path, content, told)
+        if answer.status >= 400 and method != "HEAD":
+            assert json.loads(told)["error"], (method, path, content, told)
+        seen[answer.status] += 1
+    connection.close()
+    return seen
+
+
+def test_a_slice_of_nonsense(live: Live) -> None:
+    """And not all of it is refused for the same reason."""
+    seen = unbroken(live, 300, seed=0)
+    assert seen[200] > 30
+    assert seen[400] > 60
+    assert {404, 422} <= set(seen)
+
+
+@pytest.mark.slow
+def test_much_nonsense(live: Live) -> None:
+    unbroken(live, 7_000, seed=1)
+
+
+@pytest.mark.slow
+def test_what_schemathesis_makes_of_the_schema(live: Live) -> None:
+    """3,000 requests from the OpenAPI description, those that it admits and those that it does not."""
+    import schemathesis
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{live.port}/openapi.json")
+    count = 0
+    for one in schema.get_all_operations():
+        operation = one.ok()
+
+        @settings(
+            max_examples=270, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(operation.as_strategy())
+        def check(case: Any) -> None:
+            nonlocal count
+            if case.path_parameters and case.path_parameters.get("name"):
+                case.path_parameters["name"] = "bert"
+            count += 1
+            assert case.call().status_code < 500, case.as_curl_command()
+
+        check()
+    assert count >= 2_000
