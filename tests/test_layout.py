@@ -20,9 +20,11 @@ RANKS = {
     "methods": 4, "heads": 4,
     "domains": 5, "metrics": 5, "attribution": 5, "loading": 5,
     "explanation": 6, "image_explanation": 6, "texts": 6, "images": 6,
-    "graph_explanation": 6, "graphs": 6, "questions": 6, "language": 6, "continuation": 6, "explainer": 6, "evaluation": 6, "checking": 6,
+    "graph_explanation": 6, "graphs": 6, "questions": 6, "language": 6, "continuation": 6, "explainer": 6,
+    "evaluation": 6, "checking": 6,
     "bench": 7, "audit": 7,
-    "cli": 8, "cli_audit": 8, "cli_bench": 8, "cli_images": 8, "cli_language": 8, "cli_serve": 8, "serve": 8,
+    "cli": 8, "cli_audit": 8, "cli_bench": 8, "cli_graphs": 8, "cli_images": 8, "cli_language": 8, "cli_serve": 8,
+    "serve": 8,
 }  # fmt: skip
 # The package's own face: it names everything and imports nothing until asked.
 FACE = "__init__"

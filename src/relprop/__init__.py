@@ -16,6 +16,7 @@ _HOMES = {
     "Explanation": "relprop.explanation",
     "Continuation": "relprop.continuation",
     "ImageExplanation": "relprop.image_explanation",
+    "GraphExplanation": "relprop.graph_explanation",
     "attribute": "relprop.attribution",
     "check": "relprop.checking",
     "rules": "relprop.attribution",
@@ -30,6 +31,7 @@ __all__ = [
     "Continuation",
     "Explainer",
     "Explanation",
+    "GraphExplanation",
     "ImageExplanation",
     "Ledger",
     "RelpropError",
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from relprop.errors import RelpropError
     from relprop.explainer import Explainer, explain
     from relprop.explanation import Explanation
+    from relprop.graph_explanation import GraphExplanation
     from relprop.image_explanation import ImageExplanation
     from relprop.types import Attribution, Ledger, Unit
 

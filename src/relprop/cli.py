@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from relprop import __version__, cli_audit, cli_bench, cli_images, cli_language, cli_serve
+from relprop import __version__, cli_audit, cli_bench, cli_graphs, cli_images, cli_language, cli_serve
 from relprop.errors import InputError, RelpropError
 
 if TYPE_CHECKING:
-    from relprop.explanation import Explanation
     from relprop.heads import Heads
-    from relprop.image_explanation import ImageExplanation
 
 app = typer.Typer(
     help="Explain what a Transformer's output is made of.",
@@ -58,7 +56,10 @@ def explain(
     ] = None,
     pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
     file: Annotated[Path | None, typer.Option(help="Explain every line of this file.")] = None,
-    model: Annotated[str | None, typer.Option(help=f"{MODEL} Default: sentiment, or pets for images.")] = None,
+    smiles: Annotated[str | None, typer.Option(help="A molecule, in place of the text.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help=f"{MODEL} Default: sentiment; pets for images, molecules for --smiles.")
+    ] = None,
     lm: Annotated[
         str | None, typer.Option(help="A language model, in place of --model: the text is its prompt.")
     ] = None,
@@ -95,16 +96,19 @@ def explain(
         list[str] | None, typer.Option(help="An option of the method, as NAME=VALUE; may be given several times.")
     ] = None,
 ) -> None:
-    """Explain a text or an image and show it coloured. Also every line of a pipe or file, and a folder of images."""
+    """Explain a text, an image or a molecule, coloured. Also every line of a pipe or file, and a folder of images."""
     cli_language.check(lm, model, generate=generate, continuation=continuation, against=against)
-    other = any(one is not None for one in (lm, question, context, pair, file))
+    cli_graphs.check(smiles, text=text, pair=pair, file=file, lm=lm, question=question, context=context)
+    other = any(one is not None for one in (smiles, lm, question, context, pair, file))
     paths = None if other else cli_images.pictures(text)
     outputs = cli_images.Outputs(html, png, json)
     folder = paths is not None and Path(str(text)).is_dir()
     if question is not None or context is not None:
-        texts: list[Any] = [cli_language.asked(model, text, question, context, file)]
+        given: list[Any] = [cli_language.asked(model, text, question, context, file)]
+    elif smiles is not None:
+        given = [smiles]
     else:
-        texts = [] if paths else _texts(text, pair, file)
+        given = list(paths) if paths else _texts(text, pair, file)
     if folder:
         cli_images.check_folders(outputs)
     else:
@@ -113,30 +117,26 @@ def explain(
     from relprop.registry import METHODS
 
     names = [METHODS[name.strip()].name for name in (compare.split(",") if compare else [method])]
-    explainer = Explainer(lm or model or ("pets" if paths else "sentiment"))
+    explainer = Explainer(lm or model or ("molecules" if smiles is not None else "pets" if paths else "sentiment"))
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
-    whole = str(texts[0][1]) if question is not None else ""  # an answer may hold commas itself
+    whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     targets = [one if one in whole else _target(one, explainer.labels) for one in target] if target else [None]
-    if paths:
+    cli_graphs.check_model(explainer, smiles, words=words, contour=contour)
+    if paths and explainer.domain.name == "images":
         _refuse_for_images(words=words, drop_special=drop_special)
-        if folder and ledger:
-            raise InputError("--ledger is for one image, not for a folder")
-        asked = {**asked, "targets": targets}
-        if folder:
-            cli_images.explain_folder(explainer, paths, outputs, asked, _contour(contour), batch_size)
-            return
-        maps = cli_images.explain_one(explainer, paths[0], outputs, asked, _contour(contour))
-        typer.echo("".join(f"\n{_books(one)}\n" for one in maps) if ledger else "", nl=False)
+    if folder and ledger:
+        raise InputError("--ledger is for one image, not for a folder")
+    asked |= {"special": "drop"} if drop_special else {}
+    if folder:
+        cli_images.explain_folder(explainer, given, targets, outputs, asked, _contour(contour))
         return
-    special = "drop" if drop_special else "keep"
     if (generate, continuation, against) != (None, None, None):
-        asked |= {"generate": generate, "continuation": continuation, "against": against, "special": special}
-        asked["target"] = targets[0]
-        cli_language.explain_continuations(explainer, texts, outputs, asked, words)
+        asked |= {"generate": generate, "continuation": continuation, "against": against, "target": targets[0]}
+        cli_language.explain_continuations(explainer, given, outputs, asked, words)
         return
-    by_target = [explainer(texts, target=one, special=special, **asked) for one in targets]
-    stacked = (one for per_text in zip(*by_target, strict=True) for together in per_text for one in together)
-    _show_texts([one.words() if words else one for one in stacked], ledger, outputs)
+    found = [one for each in cli_images.explained(explainer, given, targets, asked) for one in each]
+    rings = _contour(contour) if paths else None
+    cli_images.present([one.words() if words else one for one in found], outputs, ledger, rings)
 
 
 def _refuse_for_images(**given: bool) -> None:
@@ -152,21 +152,6 @@ def _contour(given: str | None) -> float | str | None:
         raise InputError(f'--contour is a number or "mean", got "{given}"') from None
 
 
-def _show_texts(found: list[Explanation], ledger: bool, outputs: cli_images.Outputs) -> None:
-    from relprop.explanation import save, show
-
-    if outputs.json == STDOUT:
-        typer.echo("\n".join(one.to_json() for one in found))
-    else:
-        show(found)
-        if ledger:
-            typer.echo("".join(f"\n{_books(one)}\n" for one in found), nl=False)
-    for path, _ in outputs.each():
-        if path != STDOUT:
-            save(found, path)
-            typer.echo(f"wrote {path}", err=True)
-
-
 def _options(given: list[str]) -> dict[str, Any]:
     """NAME=VALUE as Python reads the value; what it cannot read is a word."""
     options = {}
@@ -179,11 +164,6 @@ def _options(given: list[str]) -> dict[str, Any]:
         except (SyntaxError, ValueError):
             options[name.strip().replace("-", "_")] = value
     return options
-
-
-def _books(one: Explanation | ImageExplanation) -> str:
-    none = "has no ledger: its scores are no shares of the value"
-    return f"{one.method}: {one.target}\n{one.ledger}" if one.ledger else f"{one.method} {none}"
 
 
 def _texts(text: str | None, pair: str | None, file: Path | None) -> list[Any]:
@@ -259,7 +239,7 @@ def methods() -> None:
 @app.command()
 def check(
     model: Annotated[str, typer.Argument(help=MODEL)] = "sentiment",
-    text: Annotated[str, typer.Option(help="The text to check with.")] = "a gorgeous, witty, seductive movie.",
+    text: Annotated[str | None, typer.Option(help="What to check with: a text, a picture's path or a SMILES.")] = None,
     target: Annotated[str | None, typer.Option(help="Class name or index. Default: predicted.")] = None,
     rules: Annotated[str, typer.Option(help="The rule set to check.")] = "lrp_conservative",
 ) -> None:
@@ -273,7 +253,8 @@ def check(
 
     explainer = Explainer(model)
     target_of_one = explainer.targets(_target(target, explainer.labels), 1)
-    report = run_check(explainer.model, explainer.inputs([text]), target_of_one, rules)
+    inputs = explainer.inputs([cli_graphs.example(explainer) if text is None else text])
+    report = run_check(explainer.model, inputs, target_of_one, rules)
     calls, unexplained = Column("calls", justify="right"), Column("unexplained", justify="right")
     table = Table("operation", calls, "treatment", unexplained, header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for use in report.ops:

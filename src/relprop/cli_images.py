@@ -1,7 +1,8 @@
-"""`relprop explain` for pictures: one, or a folder of them with one file each."""
+"""`relprop explain` for pictures, a folder of them with one file each; and how any explanation is presented."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,6 @@ from relprop.errors import InputError
 
 if TYPE_CHECKING:
     from relprop.explainer import Explainer
-    from relprop.image_explanation import ImageExplanation
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
 STDOUT = Path("-")
@@ -67,28 +67,43 @@ def check_folders(outputs: Outputs) -> None:
             raise InputError(f'cannot make the folder "{path}": {error.strerror}') from error
 
 
-def explain_one(
-    explainer: Explainer, path: Path, outputs: Outputs, asked: dict[str, Any], contour: Any
-) -> list[ImageExplanation]:
-    """One picture: shown, and written where asked."""
-    from relprop.image_explanation import save, show
-
-    found = _explained(explainer, [path], asked)[0]
+def present(found: Sequence[Any], outputs: Outputs, ledger: bool = False, contour: Any = None) -> None:
+    """Texts, images or graphs: shown, and written where asked."""
     if outputs.json == STDOUT:
         typer.echo("\n".join(one.to_json() for one in found))
     else:
-        show(found)
+        _home(found).show(found)
+        typer.echo("".join(f"\n{_books(one)}\n" for one in found) if ledger else "", nl=False)
     for file, _ in outputs.each():
         if file != STDOUT:
-            save(found, file, contour=contour)
+            _save(found, file, contour)
             typer.echo(f"wrote {file}", err=True)
-    return found
+
+
+def _home(found: Sequence[Any]) -> Any:
+    """The module of these explanations, which shows and saves several."""
+    return sys.modules[type(found[0]).__module__]
+
+
+def _save(found: Sequence[Any], file: Path, contour: Any) -> None:
+    _home(found).save(found, file, **({} if contour is None else {"contour": contour}))
+
+
+def _books(one: Any) -> str:
+    none = "has no ledger: its scores are no shares of the value"
+    return f"{one.method}: {one.target}\n{one.ledger}" if one.ledger else f"{one.method} {none}"
 
 
 def explain_folder(
-    explainer: Explainer, paths: Sequence[Path], outputs: Outputs, asked: dict[str, Any], contour: Any, size: int
+    explainer: Explainer,
+    paths: Sequence[Path],
+    targets: Sequence[Any],
+    outputs: Outputs,
+    asked: dict[str, Any],
+    contour: Any,
 ) -> None:
     """Every picture of a folder; one that cannot be read is named at the end, and the others go on."""
+    size = asked["batch_size"]
     if size < 1:
         raise InputError(f"batch_size must be at least 1, got {size}")
     from rich.console import Console
@@ -99,7 +114,7 @@ def explain_folder(
     chunks = [paths[k : k + size] for k in range(0, len(paths), size)]
     for chunk in track(chunks, "explaining", console=console, disable=not console.is_terminal, transient=True):
         good = [path for path in chunk if _readable(path, failed)]
-        for path, found in zip(good, _explained(explainer, good, asked), strict=True):
+        for path, found in zip(good, explained(explainer, good, targets, {**asked, "progress": False}), strict=True):
             _write(path, found, outputs, contour)
     typer.echo(f"explained {len(paths) - len(failed)} of {len(paths)} images", err=True)
     if failed:
@@ -117,22 +132,19 @@ def _readable(path: Path, failed: list[str]) -> bool:
     return True
 
 
-def _explained(explainer: Explainer, paths: Sequence[Path], asked: dict[str, Any]) -> list[list[ImageExplanation]]:
-    """Per picture, every target by every method."""
-    if not paths:
+def explained(explainer: Explainer, given: Sequence[Any], targets: Sequence[Any], asked: dict[str, Any]) -> list[Any]:
+    """Each text, image or graph: every target by every method."""
+    if not given:
         return []
-    rest = {name: value for name, value in asked.items() if name != "targets"}
-    by_target = [explainer(list(paths), target=target, progress=False, **rest) for target in asked["targets"]]
-    return [[one for methods in per_picture for one in methods] for per_picture in zip(*by_target, strict=True)]
+    by_target = [explainer(list(given), target=target, **asked) for target in targets]
+    return [[one for methods in each for one in methods] for each in zip(*by_target, strict=True)]
 
 
-def _write(path: Path, found: Sequence[ImageExplanation], outputs: Outputs, contour: Any) -> None:
-    from relprop.image_explanation import save, show
-
+def _write(path: Path, found: Sequence[Any], outputs: Outputs, contour: Any) -> None:
     if outputs.json == STDOUT:
         typer.echo("\n".join(one.to_json() for one in found))
     elif not any(outputs.each()):
-        show(found)
+        _home(found).show(found)
     for folder, ending in outputs.each():
         if folder != STDOUT:
-            save(found, folder / f"{path.name}{ending}", contour=contour)
+            _save(found, folder / f"{path.name}{ending}", contour)

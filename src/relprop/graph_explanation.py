@@ -7,21 +7,25 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relprop.errors import InputError
-from relprop.explanation import PICTURES, check_path, unwritable, write_text
 from relprop.graph.graph import Graph
+from relprop.image_explanation import write
 from relprop.registry import METHODS
-from relprop.render import drawing
-from relprop.render.image import ImageMap
-from relprop.types import Ledger
+from relprop.render.drawing import GraphMap
+from relprop.render.graph_layout import caption
+from relprop.render.layout import number
+from relprop.render.visible import visible
+from relprop.types import Entry, Ledger
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 SCHEMA_VERSION = 1
-TITLE = "Relevance of the graph"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,31 +59,22 @@ class GraphExplanation:
 
     def top(self, count: int = 5) -> list[tuple[str, float]]:
         """The nodes that weigh most, either way."""
-        order = np.argsort(-np.abs(self.scores), kind="stable")[:count]
-        return [(self.graph.names[i], float(self.scores[i])) for i in order]
+        return [(self.graph.names[i], float(self.scores[i])) for i in _strongest(self.scores, count)]
 
-    def image_map(self) -> ImageMap:
+    def top_edges(self, count: int = 5) -> list[tuple[tuple[str, str], float]]:
+        """The edges that weigh most, either way, by the names of their ends; none where no edge was scored."""
+        if self.edges is None:
+            return []
+        names = self.graph.names
+        ends = [(names[a], names[b]) for a, b in self.graph.edges]
+        return [(ends[i], float(self.edges[i])) for i in _strongest(self.edges, count)]
+
+    def graph_map(self) -> GraphMap:
         """What the renderers draw: superpixels as a picture, molecules as a chemist would, others as node and link."""
         sure = f" ({self.probability:.2f})" if self.probability is not None else ""
         prediction = f"{self.prediction}{sure}" if self.prediction else ""
-        picture, field = self._drawn()
-        field = np.maximum(field, 0) if not self.signed else field
-        return ImageMap(picture, field, self.method, self.target, self.value, prediction, self.graph.title, self.signed)
-
-    def _drawn(self) -> tuple[Any, Any]:
-        graph = self.graph
-        if isinstance(graph.source, np.ndarray):
-            return drawing.mosaic(graph.source, graph.nodes[:, 0], self.scores)
-        places = drawing.spread(len(graph), graph.edges) if graph.places is None else graph.places
-        places, size = drawing.placed(places)
-        radius = drawing.reach(places, size)
-        if isinstance(graph.source, str):
-            from relprop.render.molecule import molecule
-
-            picture, places = molecule(graph.source, size)
-        else:
-            picture = drawing.node_link(places, size, graph.edges, graph.names, radius)
-        return picture, drawing.discs(places, size, self.scores, radius)
+        words = (self.method, self.target, self.value, prediction)
+        return GraphMap(self.graph, self.scores, *words, self.rest, self.signed, self.edges)
 
     def show(self) -> None:
         """Print the strongest nodes to the terminal."""
@@ -90,73 +85,112 @@ class GraphExplanation:
         return to_html([self])
 
     def _repr_html_(self) -> str:
-        from relprop.render.image_html import html
+        from relprop.render.graph_html import html
 
-        return html([self.image_map()], full_page=False, title=TITLE)
+        return html([self.graph_map()], full_page=False)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write .html, .json, .png, .svg or .pdf, by the ending of the name."""
         save([self], path)
 
     def to_json(self) -> str:
-        """One line of JSON with its schema version; the graph as names and edges."""
-        graph = {"names": self.graph.names, "edges": self.graph.edges.tolist(), "title": self.graph.title}
+        """One line of JSON with its schema version; `from_json` loads it back."""
+        data = {"schema_version": SCHEMA_VERSION, "kind": "graph", **{name: getattr(self, name) for name in _PLAIN}}
         numbers = {
             "scores": self.scores.tolist(),
-            "edge_scores": None if self.edges is None else self.edges.tolist(),
+            "edge_scores": _listed(self.edges),
             "ledger": None if self.ledger is None else asdict(self.ledger),
         }
-        names = ("method", "target", "value", "rest", "prediction", "probability", "baseline")
-        data = {"schema_version": SCHEMA_VERSION, "kind": "graph", **{name: getattr(self, name) for name in names}}
+        graph = {name: _listed(getattr(self.graph, name)) for name in _OF_GRAPH}
         try:
             return json.dumps({**data, **numbers, "graph": graph}, ensure_ascii=False, allow_nan=False)
         except ValueError:
             raise InputError("the explanation holds a number that is not finite, which JSON cannot tell") from None
 
+    @classmethod
+    def from_json(cls, text: str) -> GraphExplanation:
+        """Load what `to_json` wrote, to be drawn again. What the graph was made from comes back if that can be told."""
+        try:
+            data = json.loads(text)
+            if (data["schema_version"], data["kind"]) != (SCHEMA_VERSION, "graph"):
+                raise ValueError(f"it is a {data['kind']} of version {data['schema_version']}")
+            return cls(_graph(data["graph"]), **_numbers(data), **{name: data[name] for name in _PLAIN})
+        except (KeyError, TypeError, ValueError, InputError) as error:
+            raise InputError(f"this is no graph's explanation saved by relprop ({error!r})") from None
+
+
+_PLAIN = ("method", "target", "value", "rest", "prediction", "probability", "baseline")
+_OF_GRAPH = ("nodes", "edges", "edge_types", "names", "places", "title", "source")
+
+
+def _listed(value: Any) -> Any:
+    """What JSON can hold of it: arrays and words, not a graph of another library."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if isinstance(value, str | tuple) else None
+
+
+def _graph(data: dict[str, Any]) -> Graph:
+    source = data["source"]
+    return Graph.of(**{**data, "source": np.array(source) if isinstance(source, list) else source})
+
+
+def _numbers(data: dict[str, Any]) -> dict[str, Any]:
+    ledger, edges = data["ledger"], data["edge_scores"]
+    if ledger is not None:
+        ledger = Ledger(**{**ledger, "entries": tuple(Entry(**entry) for entry in ledger["entries"])})
+    return {
+        "scores": np.array(data["scores"], dtype=np.float64),
+        "edges": None if edges is None else np.array(edges, dtype=np.float64),
+        "ledger": ledger,
+    }
+
+
+def _strongest(scores: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    return np.argsort(-np.abs(scores), kind="stable")[:count]
+
 
 def show(explanations: Sequence[GraphExplanation]) -> None:
-    """Print the strongest nodes of each to the terminal."""
-    from rich.box import SIMPLE_HEAD
+    """Print the strongest nodes of each to the terminal, and the strongest edges where they have scores."""
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.text import Text
 
     console = Console()
     for one in explanations:
-        sure = f" ({one.probability:.2f})" if one.probability is not None else ""
-        table = Table("node", Column("score", justify="right"), box=SIMPLE_HEAD, pad_edge=False)
-        for name, score in one.top(10):
-            table.add_row(name, f"{score:+.4f}")
-        console.print(f"{one.method}: {one.target} = {one.value:.3f}, predicted {one.prediction}{sure}", markup=False)
-        console.print(table)
-        total = f"sum of scores {one.accounted:+.3f}, the virtual node's {one.rest:+.3f} among them"
-        console.print(f"{total}; {len(one.graph)} nodes, {len(one.graph.edges)} edges", markup=False)
+        words = caption(one.graph_map())
+        console.print(Text(" · ".join(filter(None, (f"{words.method}: {words.target}", words.prediction, words.note)))))
+        console.print(_table("node", [(visible(name), score) for name, score in one.top(10)]))
+        if one.edges is not None:
+            ends = [(f"{visible(a)} – {visible(b)}", score) for (a, b), score in one.top_edges()]
+            console.print(_table("edge", ends))
+        size = f"{len(one.graph)} nodes, {len(one.graph.edges)} edges"
+        console.print(Text(f"sum of scores {number(one.accounted)}, of the virtual node {number(one.rest)}; {size}\n"))
+
+
+def _table(what: str, rows: Sequence[tuple[str, float]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    table = Table(what, Column("score", justify="right"), box=SIMPLE_HEAD, pad_edge=False)
+    for name, score in rows:
+        table.add_row(Text(name), number(score))  # a Text: markup in a name is no markup
+    return table
 
 
 def to_html(explanations: Sequence[GraphExplanation]) -> str:
     """One self-contained page: a row for each graph and target, a column for each method."""
-    from relprop.render.image_html import html
+    from relprop.render.graph_html import html
 
-    return html([one.image_map() for one in explanations], title=TITLE)
+    return html([one.graph_map() for one in explanations])
 
 
 def save(explanations: Sequence[GraphExplanation], path: str | os.PathLike[str]) -> None:
     """Write explanations to one file, by the ending of its name, as a grid of graphs and methods."""
-    target = Path(path)
-    check_path(target)
-    try:
-        _write(explanations, target)
-    except OSError as error:
-        raise unwritable(target, error) from error
 
+    def picture(to: Path) -> None:
+        from relprop.render import graph_figure
 
-def _write(explanations: Sequence[GraphExplanation], path: Path) -> None:
-    kind = path.suffix.lower()
-    if kind in PICTURES:
-        from relprop.render import image_figure
+        graph_figure.save([one.graph_map() for one in explanations], to)
 
-        image_figure.save([one.image_map() for one in explanations], path)
-    elif kind == ".html":
-        write_text(path, to_html(explanations))
-    else:
-        lines = [one.to_json() for one in explanations]
-        write_text(path, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
+    write(explanations, path, picture, lambda: to_html(explanations))

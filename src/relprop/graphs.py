@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
+from relprop.domains.image import opened
 from relprop.errors import InputError, ModelError
 from relprop.graph.graph import Graph, batch, from_networkx, from_pyg
 from relprop.graph.molecules import from_smiles
@@ -34,6 +38,11 @@ class Graphs:
     def __init__(self, model: Any) -> None:
         self.model = model
 
+    @property
+    def reads(self) -> str:
+        """What the model's graphs are made from: "smiles", "superpixels", or nothing that it says."""
+        return str(getattr(getattr(self.model, "config", None), "reads", ""))
+
     def encode(self, given: Sequence[Any], max_length: int | None = None) -> list[Graph]:
         if max_length is not None:
             raise InputError("max_length is for texts; a graph is read whole")
@@ -49,8 +58,11 @@ class Graphs:
         """A graph as it is, or from what it can be made of."""
         if isinstance(given, Graph):
             return given
-        if isinstance(given, str):
+        if isinstance(given, str) and self.reads != "superpixels":
             return from_smiles(given)
+        if isinstance(given, str | os.PathLike | Image.Image):
+            name = "" if isinstance(given, Image.Image) else os.path.basename(os.fsdecode(given))
+            return replace(superpixels(np.asarray(opened(given).convert("L")) / 255), title=name)
         if hasattr(given, "edge_index"):
             return from_pyg(given)
         if hasattr(given, "nodes") and hasattr(given, "edges"):
@@ -58,7 +70,7 @@ class Graphs:
         if hasattr(given, "shape") and len(given.shape) == 2:
             return superpixels(given)
         raise InputError(
-            "a graph is a relprop.graph.Graph, a SMILES, a networkx graph, PyTorch Geometric data or a grey picture, "
+            "a graph is a relprop.graph.Graph, a SMILES, a networkx graph, PyTorch Geometric data or a picture, "
             f"got {type(given).__name__}"
         )
 

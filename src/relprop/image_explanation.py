@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -145,22 +145,32 @@ def to_html(explanations: Sequence[ImageExplanation], *, contour: Contour = None
 
 def save(explanations: Sequence[ImageExplanation], path: str | os.PathLike[str], *, contour: Contour = None) -> None:
     """Write explanations to one file, by the ending of its name, as a grid of pictures and methods."""
-    target = Path(path)
-    check_path(target)
-    try:
-        _write(explanations, target, contour)
-    except OSError as error:
-        raise unwritable(target, error) from error
 
-
-def _write(explanations: Sequence[ImageExplanation], path: Path, contour: Any) -> None:
-    kind = path.suffix.lower()
-    if kind in PICTURES:
+    def picture(to: Path) -> None:
         from relprop.render import image_figure
 
-        image_figure.save([one.image_map() for one in explanations], path, contour=contour)
-    elif kind == ".html":
-        write_text(path, to_html(explanations, contour=contour))
-    else:
-        lines = [one.to_json() for one in explanations]
-        write_text(path, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
+        image_figure.save([one.image_map() for one in explanations], to, contour=contour)
+
+    write(explanations, path, picture, lambda: to_html(explanations, contour=contour))
+
+
+def write(
+    explanations: Sequence[Any],
+    path: str | os.PathLike[str],
+    picture: Callable[[Path], None],
+    page: Callable[[], str],
+) -> None:
+    """A picture, a page or JSON, by the ending of the name."""
+    target = Path(path)
+    check_path(target)
+    kind = target.suffix.lower()
+    try:
+        if kind in PICTURES:
+            picture(target)
+        elif kind == ".html":
+            write_text(target, page())
+        else:
+            lines = [one.to_json() for one in explanations]
+            write_text(target, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
+    except OSError as error:
+        raise unwritable(target, error) from error

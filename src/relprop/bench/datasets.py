@@ -1,4 +1,4 @@
-"""Labelled texts for benchmarks: from files, or from the hub through the `datasets` package."""
+"""Labelled texts, molecules and pictures for benchmarks: from files, or from the hub by the `datasets` package."""
 
 from __future__ import annotations
 
@@ -9,19 +9,47 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
+import numpy as np
+
+from relprop.bench.idx import Bytes, read_idx
 from relprop.errors import InputError, RelpropError, unknown_name
+from relprop.graph.splits import PARTS, random_split, scaffold_split
 
 Column = str | int
+_IDX = "images-idx3-ubyte"  # how files of MNIST's kind are called
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A grey picture. numpy reads it as an array [height, width], and its repr tells every pixel."""
+
+    shape: tuple[int, int]
+    grey: bytes
+
+    @classmethod
+    def of(cls, pixels: Any) -> Picture:
+        values = np.asarray(pixels)
+        if values.ndim != 2 or values.dtype != np.uint8:
+            raise InputError(f"a grey picture is bytes [height, width], got {values.dtype} {list(values.shape)}")
+        return cls((values.shape[0], values.shape[1]), values.tobytes())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Bytes:
+        values: Bytes = np.frombuffer(self.grey, np.uint8).reshape(self.shape).astype(dtype or np.uint8)
+        return values
 
 
 @dataclass(frozen=True)
 class Example:
-    """A text or a pair of texts, its class, and the words that people marked, as spans [start, stop)."""
+    """A text, a pair of texts, a molecule's SMILES or a picture, its class, and the words that people marked.
 
-    text: str | tuple[str, str]
+    Those are spans [start, stop).
+    """
+
+    text: str | tuple[str, str] | Picture
     label: int
     evidence: tuple[tuple[int, int], ...] = ()
 
@@ -51,12 +79,15 @@ class Data:
     quoted: bool = True  # tab-separated files: are cells quoted as in CSV?
     apart: Column | None = None  # rows with the same text in this column stay in one split
     share: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # which splits, of one file: [0, 0.9]
+    cut: Literal["", "random", "scaffold"] = ""  # one file of molecules is cut into train, validation and test
 
     def __post_init__(self) -> None:
         if (self.label is None) == (self.answer is None):
             raise InputError(f'[data.{self.name}] needs one of "label" (with "classes") and "answer"')
         if self.answer is not None and len(self.columns) != 2:
             raise InputError(f"[data.{self.name}]: an answer needs two columns of text, the question and the context")
+        if self.cut and not set(self.files) <= set(PARTS):
+            raise InputError(f"[data.{self.name}]: a file is cut into {', '.join(PARTS)}, not {', '.join(self.files)}")
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -95,18 +126,27 @@ class Data:
         return [example for row in rows if (example := self._example(row)) is not None]
 
     def _example(self, row: Mapping[Column, Any]) -> Example | None:
-        texts = [str(row[column]) for column in self.columns]
         if self.answer is not None:
-            answer = _place(row[self.answer], texts[1])
-            return Answered((texts[0], texts[1]), int(answer is not None), answer=answer) if all(texts) else None
+            question, context = (str(row[column]) for column in self.columns)
+            answer = _place(row[self.answer], context)
+            whole = question and context
+            return Answered((question, context), int(answer is not None), answer=answer) if whole else None
         assert self.label is not None
-        label = self.class_of(row[self.label])
-        texts = [text.strip() for text in texts]
-        if label is None or not all(texts):
+        label, given = self.class_of(row[self.label]), self._given(row)
+        if label is None or given is None:
             return None
         spans = [span for group in row[self.evidence] for span in group] if self.evidence else []
-        evidence = tuple((span["start_token"], span["end_token"]) for span in spans)
-        return Example(texts[0] if len(texts) == 1 else (texts[0], texts[1]), label, evidence)
+        return Example(given, label, tuple((span["start_token"], span["end_token"]) for span in spans))
+
+    def _given(self, row: Mapping[Column, Any]) -> str | tuple[str, str] | Picture | None:
+        """What the model reads; None where a text is empty."""
+        each = [row[column] for column in self.columns]
+        if hasattr(each[0], "__array_interface__"):
+            return Picture.of(each[0])
+        texts = [str(one).strip() for one in each]
+        if not all(texts):
+            return None
+        return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
 def _place(raw: Any, context: str) -> tuple[int, int] | None:
@@ -127,20 +167,26 @@ def read_files(data: Data, split: str, folder: Path) -> Iterator[Mapping[Column,
         raise InputError(
             f'"{data.name}" has no file "{path}"; --data names the folder that holds "{data.files[split]}"'
         )
-    start, stop = data.rows.get(split, (0, None))
     wanted = [name for name in (*data.columns, data.label, data.answer, data.evidence, data.apart) if name is not None]
-    low, high = data.share.get(split, (0.0, 1.0))
     try:
-        with _opened(path) as lines:
-            for number, row in enumerate(_rows(path, lines, data)):
-                if stop is not None and number >= stop:
-                    return
-                if number >= start:
-                    _check_columns(row, wanted, f'"{path.name}"')
-                    if data.apart is None or low <= _fraction(row[data.apart]) < high:
-                        yield row
+        rows = islice(_rows(path, data), *data.rows.get(split, (0, None)))
+        yield from _of_split(data, split, _with_columns(rows, wanted, f'"{path.name}"'))
     except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError, EOFError) as error:
         raise InputError(f'"{path}" cannot be read: {error}') from error
+
+
+def _of_split(data: Data, split: str, rows: Iterator[Mapping[Column, Any]]) -> Iterator[Mapping[Column, Any]]:
+    """Which of a file's rows are of the split."""
+    if data.cut:
+        every = list(rows)
+        smiles = [str(row[data.columns[0]]).strip() for row in every]
+        parts = scaffold_split(smiles) if data.cut == "scaffold" else random_split(len(every))
+        yield from (every[i] for i in parts[PARTS.index(split)])
+        return
+    low, high = data.share.get(split, (0.0, 1.0))
+    for row in rows:
+        if data.apart is None or low <= _fraction(row[data.apart]) < high:
+            yield row
 
 
 def _fraction(value: Any) -> float:
@@ -154,20 +200,47 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8", newline="")
 
 
-def _rows(path: Path, lines: Iterable[str], data: Data) -> Iterator[Mapping[Column, Any]]:
+def _rows(path: Path, data: Data) -> Iterator[Mapping[Column, Any]]:
     """By column name; where columns are named by number, by number, and the file has no header."""
     kind = path.name.removesuffix(".gz").rsplit(".", 1)[-1]
-    if kind == "jsonl":
-        yield from (json.loads(line) for line in lines if line.strip())
-        return
-    if kind not in ("tsv", "csv"):
-        raise InputError(f'"{path.name}" is none of .tsv, .csv, .jsonl (or these with .gz)')
+    if kind.endswith(_IDX):
+        yield from _pictures(path)
+    elif kind not in ("tsv", "csv", "jsonl"):
+        raise InputError(f'"{path.name}" is none of .tsv, .csv, .jsonl, {_IDX} (or these with .gz)')
+    else:
+        with _opened(path) as lines:
+            yield from _objects(lines) if kind == "jsonl" else _cells(lines, data, kind)
+
+
+def _objects(lines: Iterable[str]) -> Iterator[Mapping[Column, Any]]:
+    yield from (json.loads(line) for line in lines if line.strip())
+
+
+def _cells(lines: Iterable[str], data: Data, kind: str) -> Iterator[Mapping[Column, Any]]:
     separator = "\t" if kind == "tsv" else ","
     plain = kind == "tsv" and not data.quoted
     reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
     header = None if isinstance(data.label, int) else next(reader, [])
     for row in reader:
         yield dict(zip(header, row, strict=False)) if header is not None else dict(enumerate(row))
+
+
+def _pictures(path: Path) -> Iterator[Mapping[Column, Any]]:
+    """MNIST keeps the labels in a file of their own beside the pictures."""
+    beside = path.with_name(path.name.replace(_IDX, "labels-idx1-ubyte"))
+    images, labels = read_idx(path), read_idx(beside)
+    if len(images) != len(labels):
+        raise InputError(f'"{path.name}" holds {len(images)} pictures, "{beside.name}" {len(labels)} labels')
+    for image, label in zip(images, labels, strict=True):
+        yield {"image": image, "label": label}
+
+
+def _with_columns(
+    rows: Iterable[Mapping[Column, Any]], wanted: Iterable[Column], where: str
+) -> Iterator[Mapping[Column, Any]]:
+    for row in rows:
+        _check_columns(row, wanted, where)
+        yield row
 
 
 def _check_columns(row: Mapping[Column, Any], wanted: Iterable[Column], where: str) -> None:
@@ -200,8 +273,7 @@ def read_hub(data: Data, split: str) -> Iterator[Mapping[Column, Any]]:
     except Exception as error:  # of many kinds: network, name, split
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f'"{given["id"]}" cannot be had from the hub: {reason}') from error
-    for row in found:
-        _check_columns(row, own.values(), f'"{given["id"]}"')
+    for row in _with_columns(found, own.values(), f'"{given["id"]}"'):
         yield {column: row[theirs] for column, theirs in own.items()}
 
 
@@ -209,6 +281,8 @@ def digest(examples: Iterable[Example]) -> str:
     """A short name of the content."""
     sha = hashlib.sha256()
     for example in examples:
+        if isinstance(example.text, Picture):
+            raise InputError("recipes learn from texts, and these are pictures: name a trained model")
         answer = [example.answer] if isinstance(example, Answered) else []
         sha.update(json.dumps([example.text, example.label, example.evidence, *answer]).encode())
     return sha.hexdigest()[:16]

@@ -68,6 +68,7 @@ class Table:
     methods: tuple[str, ...] = ()
     scale: float = 1.0  # ours times this is in the paper's unit
     note: str = ""
+    lead: str = ""  # a label: a second table says how far this method is ahead of each other, paired
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,6 @@ def _check(suite: Suite, where: str) -> None:
         for name in table.tasks:
             if name not in names:
                 raise unknown_name(f'task of table "{table.title}"', name, names)
-        for label in table.methods:
+        for label in (*table.methods, *([table.lead] if table.lead else [])):
             if label not in labels:
                 raise unknown_name(f'method of table "{table.title}"', label, labels)

@@ -84,6 +84,7 @@ class Graph:
             edge_types=self.edge_types[inside],
             names=tuple(self.names[i] for i in kept),
             places=None if self.places is None else self.places[kept],
+            source=None,  # it numbers the nodes as they were
         )
 
     def adjacency(self) -> NDArray[np.int64]:

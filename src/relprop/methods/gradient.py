@@ -74,8 +74,9 @@ def integrated_gradients(
     """Gradients averaged on the straight way from a baseline to the input, at Gauss-Legendre points.
 
     `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Without input_ids it is a
-    tensor of the float input's shape, and None is zero. Scores sum to value - baseline value, as far as the steps
-    resolve the way: from all-zero embeddings, RMSNorm models jump.
+    tensor of the float input's shape, and None is zero; where only the first block can be changed (graphs), None is the
+    mean of its rows. Scores sum to value - baseline value, as far as the steps resolve the way: from all-zero
+    embeddings, RMSNorm models jump.
     """
     if steps < 1:
         raise InputError(f"integrated_gradients needs at least one step, got {steps}")
@@ -115,10 +116,13 @@ class _Way:
 
     def __init__(self, alphas: Tensor, inputs: Inputs, baseline: Tensor | None) -> None:
         self._alphas, self._inputs, self._baseline = alphas, inputs, baseline
+        self._at_block = baseline is None and _edited(inputs) == "block"
         self.differences: list[Tensor] = []
 
     def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
         start = torch.zeros_like(x)
+        if self._at_block:
+            start = _mean_row(x, token_mask(self._inputs))
         if lookup is not None and ids is not None and self._baseline is not None:
             start = lookup(self._start(ids, self._baseline))
         elif "input_ids" not in self._inputs and self._baseline is not None and self._baseline.shape == x.shape:
@@ -136,6 +140,12 @@ class _Way:
         late = max(0, -start)
         own = baseline[:, start + late : stop]
         return torch.cat([ids[:, :late], own, ids[:, late + own.shape[1] :]], 1)
+
+
+def _mean_row(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Every row the mean of the real ones: a layer norm of zeros would leave all there is to the first step."""
+    real = torch.ones_like(x[..., :1]) if mask is None or mask.shape != x.shape[:2] else (mask != 0).to(x)[..., None]
+    return ((x * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)).expand_as(x)
 
 
 def _start_of(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -> Tensor | None:

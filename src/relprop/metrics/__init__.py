@@ -5,7 +5,7 @@ from relprop.metrics.classes import ClassSensitivity, class_sensitivity
 from relprop.metrics.conserved import Conservation, conservation
 from relprop.metrics.curves import Curve
 from relprop.metrics.hiding import Hidden, logits_without
-from relprop.metrics.nodes import Nodes
+from relprop.metrics.nodes import Nodes, relevance_mass
 from relprop.metrics.perturbation import Perturbation, normalise, pixel_perturbation, pixel_perturbations
 from relprop.metrics.plans import FAITHFULNESS, Plan, plan
 from relprop.metrics.pointing import Pointing, pointing_game
@@ -65,6 +65,7 @@ __all__ = [
     "precision_at_k",
     "read_folder",
     "read_imagenet_segmentation",
+    "relevance_mass",
     "segment",
     "sufficiency",
     "token_f1",

@@ -1,4 +1,4 @@
-"""Graphs with nodes taken out, and their edges with them."""
+"""Graphs with nodes taken out, and their edges with them; and where on a picture a graph's relevance lies."""
 
 from __future__ import annotations
 
@@ -80,3 +80,21 @@ class Nodes:
         linked = rows.gather(2, order[:, None].expand(-1, width, -1)) * (there[:, :, None] & there[:, None])
         mask = torch.cat([torch.ones_like(there[:, :1]), there], 1).to(self.inputs["attention_mask"].dtype)
         return {**self.inputs, "nodes": nodes, "adjacency": linked, "attention_mask": mask}
+
+
+def relevance_mass(scores: Any, regions: Any, marked: Any) -> float:
+    """The share of positive scores [nodes] on the pixels that are marked, each spread evenly over its node's region.
+
+    `regions` [height, width] says which node every pixel is of. NaN where no score is positive.
+    """
+    positive = np.maximum(examples(scores), 0)
+    where, inside = np.asarray(regions), np.asarray(marked, dtype=np.float64)
+    if where.shape != inside.shape or positive.ndim != 1 or not 0 <= where.min() <= where.max() < len(positive):
+        raise InputError(
+            f"regions and marked are of one size and name nodes 0 to {len(positive) - 1}, got {list(where.shape)} with "
+            f"{where.min()} to {where.max()}, and {list(inside.shape)}"
+        )
+    size = np.bincount(where.ravel(), minlength=len(positive))
+    share = np.bincount(where.ravel(), inside.ravel(), len(positive)) / np.maximum(size, 1)
+    total = positive.sum()
+    return float(positive @ share / total) if total else float("nan")

@@ -33,6 +33,7 @@ METRICS: dict[str, Metric] = {
     "pixel_accuracy": Metric("higher", "pixels on the right side of the map's mean", "Chefer et al. 2021"),
     "mean_iou": Metric("higher", "intersection over union, mean of object and background", "Chefer et al. 2021"),
     "mean_ap": Metric("higher", "average precision of the map itself, mean over images", "Chefer et al. 2021"),
+    "relevance_mass": Metric("higher", "share of positive relevance on the object", "Arras et al. 2022"),
     "pointing_game": Metric("higher", "the map's maximum falls on the object", "Zhang et al. 2018"),
     "auac": Metric("higher", "p of the class while tokens return, most relevant first", "Ali et al. 2022"),
     "au_mse": Metric("lower", "squared change of the logits while tokens go, least relevant first", "Ali et al. 2022"),

@@ -47,26 +47,31 @@ def check(job: Job) -> None:
 def measure(job: Job) -> Measured:
     """By the right answer's tokens, among all tokens of the window that is explained."""
     k = int(job.task.options.get("k", K))
-    batches = list(_batches(job))
+    questions = _questions(job)
+    batches = list(_batches(job, questions))
     whole = Measured([job.places[i] for batch in batches for i in batch.numbers])
     for batch in batches:
         marks = [answer_of(example, row) for example, row in zip(batch.examples, batch.rows, strict=True)]
         for method in job.methods:
             found = batch.explained(method, whole)
             for place, (row, mark) in enumerate(zip(batch.rows, marks, strict=True)):
-                scores = unpad(batch.texts.tokenizer, found.scores[place], row)
+                scores = unpad(questions.tokenizer, found.scores[place], row)
                 _add(whole, method.label, scores, mark, k)
                 if batch.numbers[place] < job.shown:
-                    shown = batch.texts.explanation(batch.examples[place].text, row, found, place)
+                    shown = questions.explanation(batch.examples[place].text, row, found, place)
                     about = {"kind": "text", "example": job.places[batch.numbers[place]], "method": method.label}
                     whole.exhibits.append({**about, "explanation": shown.to_json()})
     return whole
 
 
-def _batches(job: Job) -> Iterator[Batch]:
-    questions = job.explainer.domain
-    if not isinstance(questions, Questions):
+def _questions(job: Job) -> Questions:
+    domain = job.explainer.domain
+    if not isinstance(domain, Questions):
         raise InputError(f'"{job.task.model}" answers no questions: it has no question-answering head')
+    return domain
+
+
+def _batches(job: Job, questions: Questions) -> Iterator[Batch]:
     length = job.task.max_length
     answers = [_held(questions, one, length) if job.task.explain == "label" else None for one in job.examples]
     rows, targets = questions.prepared([example.text for example in job.examples], answers, length)

@@ -6,16 +6,14 @@ ground truth.
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relprop.errors import InputError
+from relprop.bench.idx import Bytes, read_idx
 
-Bytes = NDArray[np.uint8]
 SIDE, TILE = 56, 28
 EDGE = 4  # a tile's border is empty: so much of it may hang over the canvas
 APART = 22  # the least distance of two digits, along an axis
@@ -30,7 +28,7 @@ class Mnist(NamedTuple):
 
     @classmethod
     def read(cls, images: Path, classes: Path) -> Mnist:
-        return cls(_read_idx(images), _read_idx(classes))
+        return cls(read_idx(images), read_idx(classes))
 
 
 class Canvas(NamedTuple):
@@ -76,13 +74,3 @@ def _paste(layer: Bytes, tile: Bytes, corner: NDArray[np.int64]) -> None:
     y, x = corner
     part = layer[y : y + len(tile), x : x + len(tile)]
     np.maximum(part, tile, out=part)
-
-
-def _read_idx(path: Path) -> Bytes:
-    """MNIST's format: two zero bytes, type, number of dimensions, the dimensions, the bytes."""
-    try:
-        data = gzip.decompress(path.read_bytes())
-        shape = np.frombuffer(data, ">i4", count=data[3], offset=4)
-        return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
-    except (OSError, EOFError, IndexError, ValueError) as error:
-        raise InputError(f'"{path}" is no file of MNIST: {error}') from error

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relprop.bench.kinds.batches import batched
+from relprop.bench.kinds.batches import batched, texts_of
 from relprop.bench.kinds.faithfulness import examples
 from relprop.bench.kinds.kind import Job
 from relprop.bench.measured import Measured
@@ -48,11 +48,11 @@ def check(job: Job) -> None:
 
 
 def measure(job: Job) -> Measured:
-    whole, batches = batched(job)
+    whole, batches = batched(job, texts_of(job))
     for batch in batches:
         for method in job.methods:
             start = time.perf_counter()
-            kept = by_block(batch.texts.model, batch.inputs, batch.labels, _RULES[method.method])
+            kept = by_block(batch.domain.model, batch.inputs, batch.labels, _RULES[method.method])
             whole.took(method.label, time.perf_counter() - start)
             whole.add_curve(method.label, CURVE, range(kept.shape[1]), kept.tolist())
     return whole

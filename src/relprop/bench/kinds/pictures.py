@@ -7,9 +7,7 @@ on a picture are explained each for its own. Figures 2 and 3 are the maps of the
 
 from __future__ import annotations
 
-import io
 import time
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from relprop.attribution import attribute
+from relprop.bench.kinds import exhibits
 from relprop.bench.kinds.kind import Job
 from relprop.bench.kinds.picture_data import Listed, listed
 from relprop.bench.measured import Measured
@@ -33,7 +32,6 @@ from relprop.metrics import class_sensitivity, pixel_perturbations, pointing_gam
 from relprop.metrics.perturbation import Against, Order
 from relprop.metrics.results import Bools, Floats, Ints
 from relprop.registry import METHODS
-from relprop.render.image import fitted, overlay
 
 PERTURBATION: dict[str, tuple[Order, Against]] = {
     "positive_auc_target": ("positive", "target"),
@@ -45,7 +43,6 @@ SEGMENTATION = ("mean_iou", "pixel_accuracy", "mean_ap")
 CLASSES = ("class_pearson", "class_spearman")
 POINTING = "pointing_game"
 KNOWN = (*PERTURBATION, *SEGMENTATION, *CLASSES, POINTING)
-LONGEST = 200  # pixels of a picture that is kept to look at
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +93,7 @@ def measure(job: Job) -> Measured:
         found = [explained(images, seen.rows, list(own), method, job.task.batch_size, whole) for own in classes.T]
         maps[method.label] = np.stack([[one.map() for one in column] for column in found], 1)
         for k, place in enumerate(job.places[: job.shown]):
-            whole.exhibits.append(_exhibit([column[k] for column in found], place, method.label))
+            whole.exhibits.append(exhibits.images([column[k] for column in found], place, method.label))
     for label, own in maps.items():
         _add_segmentation(job, whole, label, own, seen)
         _add_pointing(job, whole, label, own, seen)
@@ -171,16 +168,6 @@ def explained(
         whole.took(method.label, time.perf_counter() - start)
         done += [images.explanation(None, row, found, number) for number, row in enumerate(part)]
     return done
-
-
-def _exhibit(found: Sequence[ImageExplanation], place: int, label: str) -> dict[str, Any]:
-    """The maps of a picture's classes over the picture, one below the other, small."""
-    file = io.BytesIO()
-    panels = np.concatenate([overlay(fitted(one.image_map(), LONGEST)) for one in found])
-    Image.fromarray(panels).quantize(256).save(file, "PNG", optimize=True)
-    png = b64encode(file.getvalue()).decode()
-    targets = ", ".join(one.target for one in found)
-    return {"kind": "image", "example": place, "method": label, "target": targets, "png": png}
 
 
 def _add_segmentation(job: Job, whole: Measured, label: str, maps: Floats, seen: Seen) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from relprop.bench.datasets import Example
-from relprop.bench.kinds.batches import batched
+from relprop.bench.kinds.batches import batched, texts_of
 from relprop.bench.kinds.kind import Job
 from relprop.bench.measured import Measured
 from relprop.bench.suites import Suite, Task
@@ -45,13 +45,14 @@ def check(job: Job) -> None:
 
 def measure(job: Job) -> Measured:
     ks = tuple(job.task.options.get("ks", KS))
-    whole, batches = batched(job)  # documents are longer than models read: what is cut off counts against them
+    texts = texts_of(job)
+    whole, batches = batched(job, texts)  # documents are longer than models read: what is cut off counts against them
     for batch in batches:
         marks = [marked(example) for example in batch.examples]
         words = [words_of(example, row) for example, row in zip(batch.examples, batch.rows, strict=True)]
         for method in job.methods:
             scores = batch.explained(method, whole).scores
-            result = token_f1(_by_word(batch.texts, scores, batch.rows, words), marks, ks=ks)
+            result = token_f1(_by_word(texts, scores, batch.rows, words), marks, ks=ks)
             whole.add(method.label, METRIC, result.f1.mean(1).tolist())
             whole.add_curve(method.label, METRIC, ks, result.f1.tolist())
     return whole

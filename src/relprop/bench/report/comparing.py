@@ -12,7 +12,7 @@ import numpy as np
 from relprop.bench.measured import Measured
 from relprop.bench.report.estimates import Estimate, estimate, known, share, statistic_of
 from relprop.bench.report.published import Printed, place, read_published
-from relprop.bench.report.results import CEILING, Results
+from relprop.bench.report.results import CEILING, REFERENCES, Results
 from relprop.bench.suites import Table
 from relprop.metrics import METRICS
 from relprop.metrics.correlation import spearman
@@ -20,7 +20,7 @@ from relprop.metrics.correlation import spearman
 
 @dataclass(frozen=True)
 class Compared:
-    """Numbers by method label, in the order of the suite; the ceiling is among ours, last."""
+    """Numbers by method label, in the order of the suite; the references are among ours, last."""
 
     task: str
     examples: int
@@ -32,10 +32,18 @@ class Compared:
 
     @property
     def methods(self) -> list[str]:
-        return [label for label in self.ours if label != CEILING]
+        return [label for label in self.ours if label not in REFERENCES]
 
     def ahead(self, one: float, other: float) -> bool:
         return one > other if self.better == "higher" else one < other
+
+    def leads(self, label: str) -> dict[str, Estimate]:
+        """How far a method is ahead of every other, over the same examples; below 0 it is behind."""
+        if label not in self.ours or not self.better:
+            return {}
+        sign = 1 if self.better == "higher" else -1
+        own = self.ours[label]
+        return {other: own.minus(self.ours[other]).times(sign) for other in self.methods if other != label}
 
     def agreement(self) -> float | None:
         """Spearman's rank correlation of our order and the paper's; of two methods it says nothing."""
@@ -87,7 +95,8 @@ def compared(results: Results, table: Table, task: str) -> Compared:
 
 
 def _labels(results: Results, table: Table) -> list[str]:
-    return [*(one.label for one in results.suite.methods if not table.methods or one.label in table.methods), CEILING]
+    own = (one.label for one in results.suite.methods if not table.methods or one.label in table.methods)
+    return [*own, *REFERENCES]
 
 
 def _paper(results: Results, table: Table, task: str, labels: Sequence[str]) -> dict[str, Printed]:

@@ -98,10 +98,10 @@ def pictures(results: Results) -> Iterator[Block]:
             shown = [
                 Picture(
                     f"{task} {example} {label}",
-                    f"{results.printed(label)} on example {example} of {task}",
+                    f"{results.printed(label) or 'nothing coloured'} on example {example} of {task}",
                     "png",
                     base64.b64decode(one["png"]),
-                    results.printed(label),
+                    results.printed(label) or "itself",
                 )
                 for label, one in found.items()
             ]

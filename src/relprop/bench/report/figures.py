@@ -19,12 +19,12 @@ from relprop.metrics import METRICS
 BY_BLOCK = "relevance_by_block"
 _PIXELS = ("pixels hidden", "accuracy")
 _AXES = {  # what lies along and upright
-    "auac": ("share of tokens shown", "p of the class"),
-    "au_mse": ("share of tokens hidden", "squared change of logits"),
-    "aopc": ("share of tokens hidden", "drop of p"),
-    "log_odds": ("share of tokens hidden", "log p / p before"),
-    "comprehensiveness": ("share of tokens hidden", "drop of p"),
-    "sufficiency": ("share of tokens kept", "drop of p"),
+    "auac": ("share shown", "p of the class"),
+    "au_mse": ("share hidden", "squared change of logits"),
+    "aopc": ("share hidden", "drop of p"),
+    "log_odds": ("share hidden", "log p / p before"),
+    "comprehensiveness": ("share hidden", "drop of p"),
+    "sufficiency": ("share kept", "drop of p"),
     "token_f1": ("words taken, k", "F1"),
     "positive_auc_target": _PIXELS,
     "negative_auc_target": _PIXELS,
@@ -63,7 +63,7 @@ def curves(results: Results) -> Iterator[Plot]:
                 seen |= known.keys()
         if panels:
             legend = tuple(style for label, style in styles.items() if label in seen)
-            short = " The ceiling is that of the short texts alone." if CEILING in seen else ""
+            short = " The ceiling is that of the shortest examples alone." if CEILING in seen else ""
             yield Plot(f"curve {metric}", _said(metric) + short, tuple(panels), legend)
 
 

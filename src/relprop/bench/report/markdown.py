@@ -27,6 +27,7 @@ from relprop.explanation import write_text
 from relprop.render import picture
 
 FIGURES = "figures"
+ACROSS = 7  # small pictures in a row
 
 
 class Files:
@@ -83,12 +84,14 @@ def _block(block: Block, files: Files) -> Iterator[str]:
 
 
 def _pictures(block: Pictures, files: Files) -> Iterator[str]:
-    """In a table if they are small, with their names over them."""
+    """In tables if they are small, with their names over them, some in a row."""
     images = [_image(_written(one, files), one.alt) for one in block.pictures]
-    if any(one.title for one in block.pictures):
-        yield _rows([one.title for one in block.pictures], [images])
-    else:
+    if not any(one.title for one in block.pictures):
         yield from images
+        return
+    titles = [one.title for one in block.pictures]
+    for k in range(0, len(images), ACROSS):
+        yield _rows(titles[k : k + ACROSS], [images[k : k + ACROSS]])
 
 
 def _written(one: Picture, files: Files) -> Path:

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relprop.bench.kinds.faithfulness import CEILING
+from relprop.bench.kinds.faithfulness import CEILING, UNIFORM
 from relprop.bench.measured import Measured, joined
 from relprop.bench.store import Row, Store
 from relprop.bench.suites import Method, Suite, Table, Task
 from relprop.bench.tables import built
 from relprop.errors import InputError
 
-__all__ = ["CEILING", "Results", "read_results"]
+__all__ = ["CEILING", "REFERENCES", "Results", "read_results"]
+
+REFERENCES = (CEILING, UNIFORM)  # measured beside the methods, and not in competition with them
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from relprop.bench.report.blocks import Block, Bullets, Cell, Column, Grid, Line, Text
 from relprop.bench.report.comparing import Compared, compared, shown_tasks
 from relprop.bench.report.estimates import SHARE, Estimate, statistic_of
-from relprop.bench.report.results import CEILING, Results
+from relprop.bench.report.results import CEILING, REFERENCES, Results
 from relprop.bench.suites import Table
 from relprop.metrics import METRICS
 
@@ -60,13 +60,36 @@ def score_table(results: Results, table: Table) -> Iterator[Block]:
     order = [sentence for column in columns for sentence in _order(results, column, _decimals(columns))]
     if order:
         yield Bullets(tuple(order))
+    if any(column.leads(table.lead) for column in columns):
+        yield _lead_grid(results, table, columns)
+
+
+def _lead_grid(results: Results, table: Table, columns: Sequence[Compared]) -> Grid:
+    """One method against each of the others, over the same examples; bold where chance does not explain it."""
+    decimals = _decimals(columns)
+    every = {column.task: column.leads(table.lead) for column in columns}
+    labels = [one.label for one in results.suite.methods if any(one.label in own for own in every.values())]
+    heads: list[Column] = []
+    cells: dict[str, list[Cell]] = {label: [] for label in labels}
+    for column in columns:
+        own = every[column.task]
+        heads.append(Column(column.task))
+        clear = {label for label, one in own.items() if one.interval()[0] > 0 or one.interval()[1] < 0}
+        _fill(cells, {label: _spread(one, decimals) for label, one in own.items()}, clear)
+    name = results.printed(table.lead)
+    caption = f"{table.title}: how far {name} is ahead of each, paired; bold where the interval leaves out 0"
+    return Grid(caption, "method", tuple(heads), tuple(_line(results, label, cells[label]) for label in labels))
+
+
+def _spread(one: Estimate, decimals: int) -> str:
+    low, high = one.interval()
+    return f"{one.value:+.{decimals}f} ({low:+.{decimals}f} to {high:+.{decimals}f})"
 
 
 def _grid(results: Results, table: Table, columns: Sequence[Compared]) -> Grid:
     decimals = _decimals(columns)
     labels = [one.label for one in results.suite.methods if any(one.label in column.ours for column in columns)]
-    if any(CEILING in column.ours for column in columns):
-        labels.append(CEILING)
+    labels += [label for label in REFERENCES if any(label in column.ours for column in columns)]
     heads: list[Column] = []
     cells: dict[str, list[Cell]] = {label: [] for label in labels}
     several = any(column.shares or column.paper for column in columns)
@@ -92,7 +115,7 @@ def _fill(cells: Mapping[str, list[Cell]], found: Mapping[str, str], best: set[s
 
 def _line(results: Results, label: str, cells: Sequence[Cell]) -> Line:
     printed = results.printed(label)
-    return Line(printed, tuple(cells), label if printed != label else "", label == CEILING)
+    return Line(printed, tuple(cells), label if printed != label else "", label in REFERENCES)
 
 
 def _best(column: Compared, decimals: int) -> set[str]:
@@ -188,7 +211,7 @@ def _reference(results: Results) -> str:
 
 def task_table(results: Results) -> Grid:
     """What was run: which model on what, and how good it is. A column that no task has a word for is left out."""
-    names = ("model", "accuracy", "data", "split", "examples", "explained", "hidden tokens become")
+    names = ("model", "accuracy", "data", "split", "examples", "explained", "what is hidden becomes")
     lines = []
     for task in results.suite.tasks:
         measured = results.tasks.get(task.name)

@@ -30,6 +30,6 @@ function filled(element, attributes, children) {
     else if (value === true) element.setAttribute(name, '');
     else if (value !== false && value !== null) element.setAttribute(name, value);
   }
-  element.append(...children);
+  for (const c of children) { if (typeof c === 'string') element.insertAdjacentHTML('beforeend', c); else element.append(c); }
   return element;
 }

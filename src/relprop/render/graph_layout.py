@@ -1,0 +1,103 @@
+"""Maps of graphs -> a grid, and the words and colours around it: what page and figure share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relprop.render.drawing import OPACITY, PAPER, GraphMap
+from relprop.render.image import Pixels, painted
+from relprop.render.image_layout import RELATIVE
+from relprop.render.layout import Caption, number
+from relprop.render.palette import SIGNED, Film
+from relprop.render.visible import visible
+
+LONGEST_TITLE = 60
+NAMED = 3  # strongest nodes a side that a drawing's label names to those who cannot see the colours
+NOTE = f"{RELATIVE} drawing"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What several methods say of one graph and one target, in the columns of the grid; None where one is missing."""
+
+    cells: tuple[GraphMap | None, ...]
+
+    @property
+    def first(self) -> GraphMap:
+        """Any map of the row: all share the graph and the target."""
+        return next(cell for cell in self.cells if cell is not None)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Graphs and targets down, methods across."""
+
+    methods: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def covered(self) -> bool:
+        """Do colours hide a picture, so that it is shown by itself too?"""
+        return any(row.first.is_mosaic for row in self.rows)
+
+
+def grid(maps: Sequence[GraphMap]) -> Grid:
+    """Maps of one graph and target in a row, maps of one method in a column, in the order they come."""
+    if not maps:
+        raise ValueError("no graphs to draw; give at least one")
+    rows: dict[object, dict[tuple[str, int], GraphMap]] = {}
+    columns: dict[tuple[str, int], None] = {}
+    seen: Counter[object] = Counter()
+    for one in maps:
+        graph = one.graph
+        row = (graph.title, graph.names, graph.nodes.tobytes(), graph.edges.tobytes(), caption(one).subject)
+        column = (one.method, seen[row, one.method])  # a method that comes again gets another column
+        seen[row, one.method] += 1
+        rows.setdefault(row, {})[column] = one
+        columns[column] = None
+    methods = tuple(visible(method) for method, _ in columns)
+    return Grid(methods, tuple(Row(tuple(cells.get(column) for column in columns)) for cells in rows.values()))
+
+
+def caption(one: GraphMap) -> Caption:
+    """The words around a drawing, safe to show; the note is the graph's title."""
+    low, high = (number(float(end)) for end in (one.scores.min(), one.scores.max()))
+    rest = f", virtual node {number(one.rest)}" if one.rest else ""
+    title = visible(one.graph.title) if one.graph.title else ""
+    return Caption(
+        method=visible(one.method),
+        target=f"{visible(one.target)} = {number(one.value).removeprefix('+')}",
+        prediction=f"predicted {visible(one.prediction)}" if one.prediction else "",
+        total=f"scores {low} to {high}{rest}",
+        note=title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…",
+    )
+
+
+def described(one: GraphMap) -> str:
+    """The drawing in words, for those who cannot see it: its strongest nodes."""
+    words = caption(one)
+    order = np.argsort(-np.abs(one.scores), kind="stable")
+    sides = {"supported most by": one.scores > 0, "opposed most by": one.scores < 0}
+    if not one.signed:
+        sides = {"strongest": one.scores > 0}
+    parts = [f"{words.method}, {words.target}"]
+    for side, held in sides.items():
+        named = [f"{visible(one.graph.names[i])} ({number(float(one.scores[i]))})" for i in order if held[i]][:NAMED]
+        parts += [f"{side} {', '.join(named)}"] if named else []
+    return "; ".join(parts if len(parts) > 1 else [*parts, "all scores are 0"])
+
+
+def films(maps: Sequence[GraphMap]) -> list[Film]:
+    """The films in use, which a legend must tell."""
+    used = {one.film for one in maps}
+    return [one for one in (SIGNED, PAPER) if one in used]
+
+
+def strip(film: Film, width: int) -> Pixels:
+    """A legend's pixels, from the least to the most, on white."""
+    shaded = np.linspace(-1 if film is SIGNED else 0, 1, width)[None]
+    return painted(np.full((1, width), 255, np.uint8), shaded, film, OPACITY)
