@@ -22,6 +22,7 @@ import relprop
 from relprop.continuation import Continuation, Generated
 from relprop.domains.image import Frame
 from relprop.errors import RelpropError
+from relprop.graph import Graph
 from relprop.image_explanation import ImageExplanation
 from relprop.loading import EMBEDDED
 from relprop.types import Entry, Ledger, Unit
@@ -103,6 +104,19 @@ def test_a_picture_has_a_row_a_patch() -> None:
     assert (fifth.left, fifth.top, fifth.right, fifth.bottom) == (30, 30, 60, 50)
     assert set(frame.name) == {"a.jpg"}
     assert not one.without_special().to_frame().special.any()
+
+
+def test_a_graph_is_a_frame() -> None:
+    """A row a node, and one for the virtual node, which has no number."""
+    graph = Graph.of([[1.0], [2.0]], [(0, 1)], names=["a", "b"], title="two")
+    one = relprop.GraphExplanation(graph, np.array([0.25, -1.0]), "lrp_ah_ln", "yes", 1.5, rest=0.5)
+    frame = one.to_frame()
+    assert frame.node.tolist()[:2] == [0, 1]
+    assert frame.node.isna().tolist() == frame.special.tolist() == [False, False, True]
+    assert frame["name"].tolist()[:2] == ["a", "b"]
+    assert frame.score.tolist() == [0.25, -1.0, 0.5]
+    assert set(frame.graph) == {"two"}
+    assert len(one.without_special().to_frame()) == 2
 
 
 @pytest.mark.parametrize("one", [PAIR, ImageExplanation(Image.new("RGB", (2, 2)), np.ones((1, 1)), Frame(0, 0, 2, 2),

@@ -350,6 +350,7 @@ def test_a_molecule(browser: Any, live: Live, explainers: dict[str, Explainer]) 
         page.fill("#text", "no molecule")
         page.click("#explain")
         page.get_by_text("is no SMILES that rdkit can read").wait_for()
+        assert not page.is_visible("#found")  # which was of another molecule
 
 
 @pytest.mark.slow
@@ -467,6 +468,7 @@ def test_stopping(page: Any) -> None:
     page.click("#stop")
     shown(page, "Stopped.")
     assert page.locator("[aria-busy]").count() == 0
+    assert page.locator(".unit").count() == 0
     page.unroute_all(behavior="ignoreErrors")
 
 

@@ -136,4 +136,5 @@ def test_names_of_models() -> None:
 
 def test_on_this_machine_alone_it_has_no_other_name() -> None:
     assert own_names("127.0.0.1") == own_names("::1") == own_names("localhost") == ("localhost", "127.0.0.1", "[::1]")
-    assert own_names("0.0.0.0") is None
+    assert own_names("127.0.0.7") == ("localhost", "127.0.0.1", "[::1]", "127.0.0.7")
+    assert own_names("0.0.0.0") is own_names("explain.example") is None

@@ -166,26 +166,28 @@ def test_much_nonsense(live: Live) -> None:
 
 @pytest.mark.slow
 def test_what_schemathesis_makes_of_the_schema(live: Live) -> None:
-    """3,000 requests from the OpenAPI description, those that it admits and those that it does not."""
+    """3,000 requests from the OpenAPI description, as it admits them."""
     import schemathesis
     from hypothesis import HealthCheck, Phase, given, settings
 
     schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{live.port}/openapi.json")
-    count = 0
+    seen = Counter[int]()
     for one in schema.get_all_operations():
         operation = one.ok()
+        examples = 900 if operation.method == "post" else 150
 
         @settings(
-            max_examples=270, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
+            max_examples=examples, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         @given(operation.as_strategy())
         def check(case: Any) -> None:
-            nonlocal count
-            if case.path_parameters and case.path_parameters.get("name"):
+            if case.path_parameters:
                 case.path_parameters["name"] = "bert"
-            count += 1
-            assert case.call().status_code < 500, case.as_curl_command()
+            answer = case.call()
+            seen[answer.status_code] += 1
+            assert answer.status_code < 500, case.as_curl_command()
 
         check()
-    assert count >= 2_000
+    assert seen.total() >= 3_000
+    assert {200, 400} <= set(seen)

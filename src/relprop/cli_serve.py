@@ -13,7 +13,7 @@ from relprop.errors import RelpropError
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL...", help="Embedded models, folders or hub ids; NAME=MODEL names one."),
+        typer.Argument(metavar="MODEL", help="Embedded models, folders or hub ids; NAME=MODEL names one."),
     ],
     host: Annotated[str, typer.Option(help="The address to listen on. Default: this machine alone.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any that is free.")] = 8080,

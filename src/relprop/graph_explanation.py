@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relprop.errors import InputError
+from relprop.explanation import pandas_frame
 from relprop.graph.graph import Graph
 from relprop.image_explanation import write
 from relprop.registry import METHODS
@@ -92,6 +93,18 @@ class GraphExplanation:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write .html, .json, .png, .svg or .pdf, by the ending of the name."""
         save([self], path)
+
+    def to_frame(self) -> Any:
+        """A pandas frame: a row a node, with its name and score; the virtual node is one row, special."""
+        nodes: list[tuple[Any, ...]] = [
+            (number, name, False, score)
+            for number, (name, score) in enumerate(zip(self.graph.names, self.scores.tolist(), strict=True))
+        ]
+        if self.rest:
+            nodes.append((None, None, True, self.rest))
+        columns = dict(zip(("node", "name", "special", "score"), zip(*nodes, strict=True), strict=True))
+        same = {"method": self.method, "target": self.target, "value": self.value, "graph": self.graph.title}
+        return pandas_frame(columns, ("node",), **same)
 
     def to_json(self) -> str:
         """One line of JSON with its schema version; `from_json` loads it back."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
+from ipaddress import ip_address
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,7 +24,11 @@ HEADERS = {
 
 def own_names(host: str) -> tuple[str, ...] | None:
     """On this machine alone, its names; on a network others give the name."""
-    return LOOPBACK if host in (*LOOPBACK, "::1") else None
+    try:
+        alone = host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return None
+    return tuple(dict.fromkeys((*LOOPBACK, f"[{host}]" if ":" in host else host))) if alone else None
 
 
 class Guard:

@@ -100,12 +100,12 @@ class Worker:
         self._asking.start()
 
     def stop(self) -> None:
-        """After what waits is done. A model that is still being loaded is not waited for."""
+        """After what waits is done. Nobody waits for a model that is being loaded, or for longer than requests do."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
         if not any(model.loading for model in self.models.values()):
-            self._asking.join()
+            self._asking.join(self._limits.seconds)
         self._writing.shutdown()
         gc.unfreeze()
 

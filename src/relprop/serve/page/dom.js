@@ -24,12 +24,16 @@ export function unfolding(summary, content) {
   return element;
 }
 
+/** A method's name as a heading, which may break after any underscore. */
+export const titleOf = (name) =>
+  make('h3', {}, ...name.split(/(?<=_)/u).flatMap((part, i) => (i ? [make('wbr', {}), part] : [part])));
+
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === 'function') element.addEventListener(name, value);
     else if (value === true) element.setAttribute(name, '');
     else if (value !== false && value !== null) element.setAttribute(name, value);
   }
-  for (const c of children) { if (typeof c === 'string') element.insertAdjacentHTML('beforeend', c); else element.append(c); }
+  element.append(...children);
   return element;
 }

@@ -48,7 +48,10 @@ async function attempt(work, again) {
   try {
     await work(signal);
   } catch (error) {
-    if (!signal.aborted) complain(error, again);
+    if (!signal.aborted) {
+      byId('found').hidden = true;
+      complain(error, again);
+    }
   }
   if (!signal.aborted) byId('progress').hidden = byId('stop').hidden = true;
 }

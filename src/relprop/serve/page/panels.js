@@ -1,6 +1,6 @@
 // The heat maps side by side, one panel a method. What is looked at in one is shown in all.
 
-import { byId, make, table, unfolding } from './dom.js';
+import { byId, make, table, titleOf, unfolding } from './dom.js';
 import { graphMap } from './graph_map.js';
 import { imageMap, plainPicture } from './image_map.js';
 import { problem } from './problem.js';
@@ -30,7 +30,7 @@ export function begin(methods, bitmap, name) {
 
 export const wait = (method) => panels.get(method).element.setAttribute('aria-busy', 'true');
 
-const empty = (method) => make('article', { class: 'panel', 'aria-label': method }, make('h3', {}, method),
+const empty = (method) => make('article', { class: 'panel', 'aria-label': method }, titleOf(method),
   make('p', { class: 'waiting' }, 'waiting…'));
 
 export function fill(explanation, signed, bitmap) {
@@ -41,7 +41,7 @@ export function fill(explanation, signed, bitmap) {
   const label = `Numbers of ${explanation.method}`;
   const numbers = () => make('div', { class: 'numbers', tabindex: 0, role: 'region', 'aria-label': label },
     table(`Scores by ${explanation.method}`, panel.map.columns, panel.map.rows()));
-  panel.element.replaceChildren(make('h3', {}, explanation.method), panel.map.element, panel.readout,
+  panel.element.replaceChildren(titleOf(explanation.method), panel.map.element, panel.readout,
     unfolding('Numbers', numbers));
   panel.element.removeAttribute('aria-busy');
 }
@@ -49,15 +49,17 @@ export function fill(explanation, signed, bitmap) {
 export function fail(method, error, again) {
   const { element } = panels.get(method);
   panels.set(method, { element });
-  element.replaceChildren(make('h3', {}, method), problem(error, again));
+  element.replaceChildren(titleOf(method), problem(error, again));
   element.removeAttribute('aria-busy');
 }
 
-/** After a stop nothing is waited for. */
+/** After a stop nothing is waited for, and what is shown belongs to the question. */
 export function settle() {
-  for (const { element, map } of panels.values()) {
+  for (const [method, { element }] of panels) {
+    if (!element.hasAttribute('aria-busy')) continue;
+    panels.set(method, { element });
+    element.replaceChildren(titleOf(method), make('p', { class: 'waiting' }, 'stopped'));
     element.removeAttribute('aria-busy');
-    if (!map) element.querySelector('.waiting')?.replaceChildren('stopped');
   }
 }
 

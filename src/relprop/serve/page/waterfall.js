@@ -1,6 +1,6 @@
 // The ledger as a waterfall: what inputs, biases and constants gave, what stays unexplained, and the value they make.
 
-import { draw, make, table, unfolding } from './dom.js';
+import { draw, make, table, titleOf, unfolding } from './dom.js';
 import { number, unsigned, visible } from './words.js';
 
 const KINDS = { input: 'inputs', bias: 'biases', constant: 'constants', unexplained: 'unexplained' };
@@ -42,7 +42,7 @@ function figure({ method, target, ledger }, scale) {
     'aria-label': `${visible(target)} by ${method}: ${told}` },
   draw('line', { class: 'zero', x1: scale(0), x2: scale(0), y1: 0, y2: height }), ...bars);
   const note = ledger.itemised ? '' : make('p', { class: 'soft' }, 'Only the inputs are booked; the rest is one sum.');
-  return make('figure', { class: 'panel' }, make('figcaption', {}, make('h3', {}, method)), svg, note,
+  return make('figure', { class: 'panel' }, make('figcaption', {}, titleOf(method)), svg, note,
     unfolding('Ledger as a table', () => books(method, all, ledger)));
 }
 
