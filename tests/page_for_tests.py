@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from browser import CHROMIUM
-from serving_for_tests import Live
+from relprop.explainer import Explainer
+from relprop.serve import Limits
+from serving_for_tests import Live, serving
+from test_images import picture, vit
+from test_serve import ASPIRIN, CONTEXT, graphormer
+from tokenizers_for_tests import tiny
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 SHOWN = re.compile(r"\d+ heat maps? of ")
 SECONDS = 20
+FIRST = ["lrp_conservative", "gradient_x_input", "rollout"]  # the methods that a first visitor sees
+KINDS = {"sentiment": "", "lm": "the movie", "qa": "is it good", "graphs": ASPIRIN, "vit": ""}
 
 
-@contextmanager
-def chromium() -> Iterator[Any]:
-    """The browser, or the test is skipped."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Or the test is skipped."""
     api = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:
         pytest.skip("there is no chromium")
@@ -27,6 +36,27 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def explainers() -> dict[str, Explainer]:
+    made = {name: Explainer(*tiny(name)) for name in ("qa", "lm")}
+    return {"sentiment": Explainer("sentiment"), **made, "vit": vit(), "graphs": graphormer()}
+
+
+@pytest.fixture(scope="module")
+def live(browser: Any, explainers: dict[str, Explainer]) -> Iterator[Live]:
+    with serving(explainers, limits=Limits(threads=1, linger=0.0)) as live:
+        live.wait()
+        yield live
+
+
+@pytest.fixture
+def page(browser: Any, live: Live) -> Iterator[Any]:
+    """As a first visitor sees it."""
+    with visit(browser, live) as page:
+        shown(page)
+        yield page
 
 
 @contextmanager
@@ -74,7 +104,38 @@ def explain(page: Any, text: str) -> None:
 
 
 def numbers(texts: list[str]) -> list[float]:
-    """The first number in each."""
-    return [
-        float(found.group().replace("−", "-")) for found in (re.search(r"[+−]?\d[\d.e+−-]*", t) for t in texts) if found
-    ]
+    """The first in each."""
+    return [float(re.findall(r"[+−]?\d[\d.e+−-]*", text)[0].replace("−", "-")) for text in texts]
+
+
+def file(image: Image.Image, name: str = "one.png") -> dict[str, Any]:
+    content = io.BytesIO()
+    image.save(content, "PNG")
+    return {"name": name, "mimeType": "image/png", "buffer": content.getvalue()}
+
+
+def panel(page: Any, method: str) -> Any:
+    return page.locator(f'#maps article[aria-label="{method}"]')
+
+
+def labels(page: Any, method: str) -> list[str]:
+    return panel(page, method).locator("[role=option]").evaluate_all("all => all.map(e => e.ariaLabel)")
+
+
+def methods(page: Any) -> list[str]:
+    return page.locator("#maps article[aria-label] h3").all_text_contents()
+
+
+def open_kind(page: Any, name: str) -> None:
+    """A model of each kind with something to explain."""
+    page.select_option("#model", name)
+    if name == "vit":
+        page.locator("#picture-field").wait_for()
+        page.set_input_files("#picture", file(picture(224, 160)))
+    elif KINDS[name]:
+        page.locator("#text-name", has_not_text=re.compile("^Text$")).wait_for()
+        page.fill("#text", KINDS[name])
+        if name == "qa":
+            page.fill("#pair", CONTEXT)
+        page.click("#explain")
+    shown(page)

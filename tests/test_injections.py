@@ -19,7 +19,8 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 
-from page_for_tests import chromium, explain, shown, visit
+import page_for_tests
+from page_for_tests import explain, file, shown, visit
 from relprop.audit import names
 from relprop.bench.planning import planned
 from relprop.bench.report import read_results, write_report
@@ -38,10 +39,10 @@ from relprop.types import Unit
 from serving_for_tests import Live, serving
 from test_bench_report import SUITE
 from test_images import picture, vit
-from test_page import file
 from test_serve import graphormer
 from tokenizers_for_tests import tiny
 
+browser = page_for_tests.browser  # a fixture
 RUN = "(window.ran??=[]).push(1)"
 PAYLOADS = (
     "<script>RUN</script>",
@@ -74,12 +75,6 @@ BEFORE = ("", "\"'><p ", "</textarea></title></style>", "--> ]]></svg>")
 STRINGS = [before + payload.replace("RUN", RUN) for before, payload in product(BEFORE, PAYLOADS)]
 TOGETHER = [" ".join(STRINGS[i::2]) for i in range(2)]
 OWN_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 def hostile() -> Explainer:

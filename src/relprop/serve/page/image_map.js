@@ -36,9 +36,9 @@ export function imageMap(explanation, signed, pointed, bitmap) {
       for (const [name, share] of Object.entries(edges)) spot.style.setProperty(name, `${100 * share}%`);
       return `row ${row + 1}, column ${column + 1}: ${titled(scores[row][column], signed)}`;
     },
-    columns: ['strongest places', 'score'],
-    rows: () => strongest(scores).map(([row, column, score]) => [`row ${row + 1}, column ${column + 1}`,
-      titled(score, signed)]).concat(explanation.rest ? [['class token and the like', number(explanation.rest)]] : []),
+    columns: ['row, column', 'score'],
+    rows: () => strongest(scores).map(([row, column, score]) => [`${row + 1}, ${column + 1}`, titled(score, signed)])
+      .concat(explanation.rest ? [['class token and the like', number(explanation.rest)]] : []),
   };
 }
 

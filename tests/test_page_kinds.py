@@ -1,0 +1,183 @@
+"""The page with models of every kind: pictures, molecules, questions, next tokens; its looks, and who can use it.
+
+The looks are also checked by eye: SHOTS=folder pytest -m slow tests/test_page_kinds.py saves them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import page_for_tests
+from page_for_tests import FIRST, KINDS, file, labels, numbers, open_kind, panel, shown, visit
+from relprop.explainer import Explainer
+from relprop.render import palette
+from relprop.render.image import overlay
+from serving_for_tests import Live
+from test_images import picture
+from test_serve import ASPIRIN, CONTEXT
+
+browser, explainers = page_for_tests.browser, page_for_tests.explainers  # fixtures
+live, page = page_for_tests.live, page_for_tests.page
+PHONE = {"width": 360, "height": 740}
+
+
+def test_a_picture_is_painted_as_the_library_does(page: Any, explainers: dict[str, Explainer]) -> None:
+    image = picture(448, 300)
+    page.select_option("#model", "vit")
+    shown(page, re.compile("^Drop or choose a picture"))
+    page.set_input_files("#picture", file(image))
+    shown(page)
+    for method in FIRST:
+        (own,) = explainers["vit"]([image], method=method)
+        data = panel(page, method).locator("canvas").evaluate("e => e.toDataURL()")
+        seen = Image.open(io.BytesIO(b64decode(data.partition(",")[2]))).convert("RGB")
+        assert np.abs(np.asarray(seen).astype(int) - overlay(own.image_map())).max() <= 3
+    canvas = panel(page, "rollout").locator(".picture")
+    (own,) = explainers["vit"]([image], method="rollout")
+    canvas.focus()
+    page.keyboard.press("ArrowRight")  # shows the middle
+    page.keyboard.press("ArrowUp")
+    spoken = page.locator("#spoken").text_content()
+    row, column = (int(one) - 1 for one in re.search(r"rollout: row (\d+), column (\d+)", spoken).groups())
+    assert row == own.scores.shape[0] // 2 - 1
+    assert numbers([panel(page, "rollout").locator(".readout").text_content().split(": ")[1]]) == pytest.approx(
+        [own.scores[row, column]], abs=2e-3
+    )
+    assert page.locator(".spot:visible").count() == 3
+
+
+@pytest.mark.slow
+def test_a_picture_is_dropped_and_comes_back_by_link(page: Any, browser: Any, live: Live) -> None:
+    page.select_option("#model", "vit")
+    shown(page, re.compile("^Drop or choose"))
+    dropped = """async () => {
+      const canvas = new OffscreenCanvas(3000, 2000);
+      canvas.getContext('2d').fillRect(0, 0, 900, 900);
+      const data = new DataTransfer();
+      data.items.add(new File([await canvas.convertToBlob()], 'large.png', {type: 'image/png'}));
+      for (const kind of ['dragover', 'drop']) {
+        document.body.dispatchEvent(new DragEvent(kind, {dataTransfer: data, bubbles: true, cancelable: true}));
+      }
+    }"""
+    with page.expect_request("**/v1/models/vit:predict") as asked:
+        page.evaluate(dropped)
+    sent = asked.value.post_data_json["instances"][0]["b64"]
+    assert len(sent) < 1_000_000
+    shown(page)
+    assert page.locator("#picture-hint").text_content() == "large.png"
+    with visit(browser, live, page.url.partition("/#")[2].join(["#", ""])) as other:
+        shown(other)
+        assert other.locator("#picture-hint").text_content() == "large.png"
+        assert other.locator("#subject").text_content() == page.locator("#subject").text_content()
+        other.goto("/#model=vit&picture=AAAA")
+        other.get_by_text("This file is no picture that can be read here.").wait_for()
+
+
+def test_a_molecule(browser: Any, live: Live, explainers: dict[str, Explainer]) -> None:
+    with visit(browser, live, quiet=False) as page:
+        open_kind(page, "graphs")
+        (own,) = explainers["graphs"]([ASPIRIN], method="lrp_conservative")
+        found = labels(page, "lrp_conservative")
+        assert [label.split(", ")[0] for label in found] == list(own.graph.names)
+        assert panel(page, "lrp_conservative").locator("line").count() == len(own.graph.edges)
+        panel(page, "rollout").locator(".node").nth(4).hover()
+        assert all(text.startswith("C4 ") for text in page.locator(".readout").all_text_contents())
+        page.fill("#text", "no molecule")
+        page.click("#explain")
+        page.get_by_text("is no SMILES that rdkit can read").wait_for()
+        assert not page.is_visible("#found")  # which was of another molecule
+
+
+@pytest.mark.slow
+def test_where_nodes_lie(page: Any) -> None:
+    """As the service says; where it does not, neighbours are nearest."""
+    open_kind(page, "graphs")
+    made = """async (places) => {
+      const { graphMap } = await import('/graph_map.js');
+      const graph = {names: ['a', 'b', 'c', 'd'], edges: [[0, 1], [1, 2], [2, 3]], places};
+      const map = graphMap({method: 'x', scores: [1, -1, 0, 2], graph, rest: 0}, true, () => {});
+      document.body.append(map.element);
+      const at = (circle) => ['cx', 'cy'].map((name) => Number(circle.getAttribute(name)));
+      return [...map.element.querySelectorAll('circle')].map(at);
+    }"""
+    given = np.array(page.evaluate(made, [[0, 0], [2, 0], [2, 1], [0, 1]]))
+    assert np.allclose((given - given[0]) / (given[1] - given[0])[0], [[0, 0], [1, 0], [1, 0.5], [0, 0.5]])
+    own = np.array(page.evaluate(made, None))
+    apart = np.linalg.norm(own[:, None] - own[None], axis=-1)
+    assert np.allclose(apart / apart[0, 1], np.abs(np.subtract.outer(np.arange(4), np.arange(4))), atol=0.1)
+
+
+@pytest.mark.slow
+def test_a_question_and_a_next_token(page: Any, explainers: dict[str, Explainer]) -> None:
+    open_kind(page, "qa")
+    (own,) = explainers["qa"]([("is it good", CONTEXT)])
+    assert page.locator("#classes button bdi").all_text_contents() == ([own.prediction] if own.prediction else [])
+    page.fill("#target-text", "good film")
+    page.press("#target-text", "Enter")
+    shown(page)
+    assert panel(page, "rollout").locator(".unit.answer").all_text_contents() == ["good", "film"]
+    open_kind(page, "lm")
+    tokens = page.locator("#classes button")
+    second = tokens.nth(1).locator("bdi").text_content()
+    tokens.nth(1).click()
+    shown(page)
+    assert page.locator("#subject").text_content().startswith(f"{second} = ")
+
+
+# Looks
+
+
+@pytest.mark.slow
+def test_colours_are_the_librarys(browser: Any, live: Live) -> None:
+    shades = [step / 16 for step in range(-16, 17)]
+    painted = """async (shades) => {
+      const { tint } = await import('/palette.js');
+      return shades.map((shade) => {
+        const element = document.body.appendChild(document.createElement('i'));
+        tint(element, shade);
+        const style = getComputedStyle(element);
+        return [style.backgroundColor, style.color, element.classList.contains('minus')];
+      });
+    }"""
+    for theme, scale in (("light", palette.LIGHT), ("dark", palette.DARK)):
+        with visit(browser, live, color_scheme=theme) as page:
+            for shade, (ground, ink, minus) in zip(shades, page.evaluate(painted, shades), strict=True):
+                expected = palette.colour(shade, scale)
+                assert np.abs(np.subtract(numbers3(ground), expected)).max() <= 1  # halves are rounded otherwise
+                assert numbers3(ink) == palette.ink(expected)
+                assert minus == (shade <= -0.2)
+
+
+def numbers3(colour: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", colour)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_fits_a_phone_and_is_accessible(browser: Any, live: Live, name: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    looks = {"light": {}, "dark": {"color_scheme": "dark"}, "phone": {"viewport": PHONE, "reduced_motion": "reduce"}}
+    for look, context in looks.items():
+        with visit(browser, live, **context) as page:
+            shown(page)
+            open_kind(page, name)
+            page.click("#methods-fold summary")
+            for summary in page.locator("#found summary").all():
+                summary.click()
+            page.locator("[role=option], .picture[tabindex]").first.focus()
+            if folder := os.environ.get("SHOTS"):
+                page.screenshot(path=Path(folder) / f"{name}-{look}.png", full_page=True)
+            assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+            found = axe.run(page).response["violations"]
+            assert not [
+                (one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")
+            ]
