@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryFile
 from typing import Any
 from urllib.request import urlopen
 
@@ -143,20 +144,24 @@ def clients(port: int, count: int, seconds: float, given: list[str]) -> Load:
     return asyncio.run(all_of_them())
 
 
-def load(port: int, count: int, seconds: float, given: list[str]) -> subprocess.Popen[str]:
-    """The clients in a process of their own, at work."""
-    process = subprocess.Popen(
-        [sys.executable, __file__, "--clients"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps([port, count, seconds, given]) + "\n")
-    process.stdin.flush()
-    return process
+class Crowd:
+    """Clients in a process of their own, at work. A file takes what they saw: a pipe would be full, and they wait."""
 
+    def __init__(self, port: int, count: int, seconds: float, given: list[str]) -> None:
+        self._out = TemporaryFile("w+")  # noqa: SIM115 (`result` closes it)
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, "--clients"], stdin=subprocess.PIPE, stdout=self._out, text=True
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([port, count, seconds, given]) + "\n")
+        self.process.stdin.close()
 
-def result(process: subprocess.Popen[str]) -> Load:
-    out, _ = process.communicate()
-    return Load(**json.loads(out))
+    def result(self) -> Load:
+        if self.process.wait():
+            raise RuntimeError("the clients failed")
+        with self._out as out:
+            out.seek(0)
+            return Load(**json.load(out))
 
 
 def probed(port: int, process: subprocess.Popen[str]) -> list[float]:
@@ -179,9 +184,9 @@ def rate(threads: int, seconds: float, count: int = 64) -> dict[str, float]:
     """64 clients beside the plain loop."""
     given = texts(512)
     with service(threads) as port:
-        result(load(port, count, seconds / 5, given))  # warm
+        Crowd(port, count, seconds / 5, given).result()  # warm
         before = ceiling(given, seconds / 2, count)
-        seen = result(load(port, count, seconds, given))
+        seen = Crowd(port, count, seconds, given).result()
         after = ceiling(given, seconds / 2, count)
     most, batch = (statistics.mean(pair) for pair in zip(before, after, strict=True))
     p99 = percentile(seen.latencies, 0.99)
@@ -197,9 +202,9 @@ def rate(threads: int, seconds: float, count: int = 64) -> dict[str, float]:
 def crowd(threads: int, seconds: float, count: int = 400) -> dict[str, Any]:
     """400 clients, and health all the while."""
     with service(threads) as port:
-        process = load(port, count, seconds, texts(512))
-        alive = probed(port, process)
-        seen = result(process)
+        clients = Crowd(port, count, seconds, texts(512))
+        alive = probed(port, clients.process)
+        seen = clients.result()
     return {
         "statuses": dict(Counter(seen.statuses)),
         "explained a second": seen.rate,
@@ -215,7 +220,7 @@ def memory(threads: int, explanations: int) -> dict[str, float]:
     with service(threads) as port:
         done, grown, given = 0, [], texts(512)
         while done < explanations:
-            done += len(result(load(port, 16, 5.0, given)).latencies)
+            done += len(Crowd(port, 16, 5.0, given).result().latencies)
             time.sleep(1.5)  # then it has given back what it freed
             grown.append((done, resident(port)))
     warm = next(size for count, size in grown if count >= explanations / 10)

@@ -23,7 +23,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 SHOWN = re.compile(r"\d+ heat maps? of ")
 SECONDS = 20
 FIRST = ["lrp_conservative", "gradient_x_input", "rollout"]  # the methods that a first visitor sees
-KINDS = {"sentiment": "", "lm": "the movie", "qa": "is it good", "graphs": ASPIRIN, "vit": ""}
+KINDS = {"sentiment": "", "lm": "the movie", "qa": "is it good", "graphs": ASPIRIN, "vit": "", "superpixels": ""}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def explainers() -> dict[str, Explainer]:
     made = {name: Explainer(*tiny(name)) for name in ("qa", "lm")}
-    return {"sentiment": Explainer("sentiment"), **made, "vit": vit(), "graphs": graphormer()}
+    real = {name: Explainer(name) for name in ("sentiment", "superpixels")}
+    return {**real, **made, "vit": vit(), "graphs": graphormer()}
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +130,9 @@ def methods(page: Any) -> list[str]:
 def open_kind(page: Any, name: str) -> None:
     """A model of each kind with something to explain."""
     page.select_option("#model", name)
-    if name == "vit":
+    if name in ("vit", "superpixels"):
         page.locator("#picture-field").wait_for()
-        page.set_input_files("#picture", file(picture(224, 160)))
+        page.set_input_files("#picture", file(picture(56, 40)))
     elif KINDS[name]:
         page.locator("#text-name", has_not_text=re.compile("^Text$")).wait_for()
         page.fill("#text", KINDS[name])

@@ -147,7 +147,13 @@ def explained(method: str, kind: str) -> dict[str, Any]:
     both = {"method": method, "target": STRINGS[6], "value": 1.0, "scores": scores, "prediction": STRINGS[7]}
     both |= {"ledger": {"value": 1.0, "entries": entries, "itemised": False}, "truncated": STRINGS[8]}
     if kind == "graphs":
-        return {**both, "kind": "graph", "rest": 1.0, "graph": {"names": STRINGS, "edges": [], "title": STRINGS[9]}}
+        placed = {
+            "places": [[i % 10, i // 10] for i in range(100)],
+            "edges": [],
+            "edge_types": [],
+            "source": STRINGS[9],
+        }
+        return {**both, "kind": "graph", "rest": 1.0, "graph": {"names": STRINGS, **placed}}
     each = {"start": None, "end": None, "special": False, "segment": 0, "word": None}
     return {**both, "units": [{**each, "text": text} for text in STRINGS]}
 

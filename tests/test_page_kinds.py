@@ -88,7 +88,7 @@ def test_a_molecule(browser: Any, live: Live, explainers: dict[str, Explainer]) 
         (own,) = explainers["graphs"]([ASPIRIN], method="lrp_conservative")
         found = labels(page, "lrp_conservative")
         assert [label.split(", ")[0] for label in found] == list(own.graph.names)
-        assert panel(page, "lrp_conservative").locator("line").count() == len(own.graph.edges)
+        assert panel(page, "lrp_conservative").locator("line").count() >= len(own.graph.edges)
         panel(page, "rollout").locator(".node").nth(4).hover()
         assert all(text.startswith("C4 ") for text in page.locator(".readout").all_text_contents())
         page.fill("#text", "no molecule")
@@ -98,22 +98,41 @@ def test_a_molecule(browser: Any, live: Live, explainers: dict[str, Explainer]) 
 
 
 @pytest.mark.slow
-def test_where_nodes_lie(page: Any) -> None:
-    """As the service says; where it does not, neighbours are nearest."""
-    open_kind(page, "graphs")
-    made = """async (places) => {
+def test_where_nodes_and_regions_lie(page: Any) -> None:
+    made = """async ([graph, shapes]) => {
       const { graphMap } = await import('/graph_map.js');
-      const graph = {names: ['a', 'b', 'c', 'd'], edges: [[0, 1], [1, 2], [2, 3]], places};
-      const map = graphMap({method: 'x', scores: [1, -1, 0, 2], graph, rest: 0}, true, () => {});
+      const whole = {edges: [[0, 1], [1, 2]], edge_types: [0, 3], names: ['a', 'b', 'c'], ...graph};
+      const map = graphMap({method: 'x', scores: [1, -1, 0], graph: whole, rest: 0}, true, () => {});
       document.body.append(map.element);
-      const at = (circle) => ['cx', 'cy'].map((name) => Number(circle.getAttribute(name)));
-      return [...map.element.querySelectorAll('circle')].map(at);
+      const found = [...map.element.querySelectorAll(shapes)];
+      return found.map((one) => ['cx', 'cy', 'd', 'stroke-dasharray'].map((name) => one.getAttribute(name)));
     }"""
-    given = np.array(page.evaluate(made, [[0, 0], [2, 0], [2, 1], [0, 1]]))
-    assert np.allclose((given - given[0]) / (given[1] - given[0])[0], [[0, 0], [1, 0], [1, 0.5], [0, 0.5]])
-    own = np.array(page.evaluate(made, None))
-    apart = np.linalg.norm(own[:, None] - own[None], axis=-1)
-    assert np.allclose(apart / apart[0, 1], np.abs(np.subtract.outer(np.arange(4), np.arange(4))), atol=0.1)
+    graph = {"places": [[0, 0], [2, 0], [2, 1]], "source": "CCO"}
+    found = page.evaluate(made, [graph, "circle"])
+    places = np.array([[float(x), float(y)] for x, y, _, _ in found])
+    assert np.allclose((places - places[0]) / (places[1] - places[0])[0], [[0, 0], [1, 0], [1, 0.5]])
+    dashes = [dash for _, _, _, dash in page.evaluate(made, [graph, "line"])]
+    assert dashes == [None, None, "3 2"]  # a single bond, and an aromatic one
+    regions = page.evaluate(made, [{"source": [[0, 0, 1], [2, 0, 1]]}, ".area"])
+    assert [d for _, _, d, _ in regions][1:] == ["M2 0h1v1h-1zM2 1h1v1h-1z", "M0 1h1v1h-1z"]
+    edges = page.evaluate(made, [{"source": [[0, 0, 1], [2, 0, 1]]}, ".edge"])
+    assert [d.count("M") for _, _, d, _ in edges] == [8, 6, 4]  # sides that face another region, or none
+
+
+@pytest.mark.slow
+def test_superpixels(page: Any, explainers: dict[str, Explainer]) -> None:
+    """Of a large picture a smaller copy is cut in regions."""
+    page.select_option("#model", "superpixels")
+    shown(page, re.compile("^Drop or choose a picture"))
+    with page.expect_request("**/v1/models/superpixels:explain") as asked:
+        page.set_input_files("#picture", file(picture(900, 600)))
+    shown(page)
+    sent = Image.open(io.BytesIO(b64decode(asked.value.post_data_json["instances"][0]["b64"])))
+    assert sent.size == (256, 171)
+    (own,) = explainers["superpixels"]([np.asarray(sent.convert("L"))], method="lrp_conservative")
+    found = labels(page, "lrp_conservative")
+    assert numbers([label.split(", ")[1] for label in found]) == pytest.approx(own.scores, abs=2e-3)
+    assert page.locator("#maps canvas").count() == 1  # the picture itself
 
 
 @pytest.mark.slow

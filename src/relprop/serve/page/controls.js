@@ -1,6 +1,7 @@
 // The form: what can be chosen for a model, what has been, and the same put back from a link.
 
 import { byId, make } from './dom.js';
+import { forLink } from './picture.js';
 import { visible } from './words.js';
 
 const FIRST = ['lrp_conservative', 'gradient_x_input', 'rollout']; // chosen until the reader chooses
@@ -110,7 +111,7 @@ export function read(picture) {
     against: field('against').value,
     units: byId('units-field').hidden ? '' : units,
     methods: order,
-    picture: pictured && picture ? picture.portable : '',
+    picture: pictured && picture ? forLink(picture) : '',
     name: pictured && picture ? picture.name : '',
   };
 }
@@ -136,7 +137,7 @@ export function writeTargets(state) {
 
 /** What the service gets to explain, or null where there is nothing yet. */
 export function instanceOf({ kind, input }, state, picture) {
-  if (input === 'picture') return picture && { b64: picture.sent };
+  if (input === 'picture') return picture && { b64: kind === 'images' ? picture.sent : picture.light };
   if (!state.text.trim()) return null;
   if (kind === 'questions') return { question: state.text, context: state.pair };
   return state.pair ? { text: state.text, pair: state.pair } : state.text;

@@ -4,29 +4,31 @@ const READ = ['image/png', 'image/jpeg', 'image/webp', 'image/gif', 'image/bmp']
 const MOST_PIXELS = 4_000_000;
 const MOST_BYTES = 4_000_000;
 const LONGEST = 1600; // pixels of the longer side, where a picture must be made smaller
-const IN_LINK = { bytes: 24_000, longest: 256 };
+const SMALL = { bytes: 24_000, side: 256 }; // a file goes into a link as it is
+const COPY = 256; // pixels of the longer side of one that does not
 
 export class PictureError extends Error {}
 
-/** `sent` is base64 for the service, `portable` the same for a link: the file itself if it is `small`, or a copy. */
+/** In base64: `sent` is for the service, `light` for links and whatever else must be small: the same, or a copy. */
 export async function readPicture(file) {
   const bitmap = await decoded(file);
   const fits = READ.includes(file.type) && bitmap.width * bitmap.height <= MOST_PIXELS && file.size <= MOST_BYTES;
   const blob = fits ? file : await smaller(bitmap, LONGEST);
-  const small = blob.size <= IN_LINK.bytes;
-  const portable = small ? blob : await smaller(bitmap, IN_LINK.longest);
+  const small = blob.size <= SMALL.bytes && Math.max(bitmap.width, bitmap.height) <= SMALL.side;
   return {
     name: file.name || 'picture',
     bitmap: fits ? bitmap : await createImageBitmap(blob),
     sent: await base64(blob),
-    portable: (await base64(portable)).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, ''),
+    light: await base64(small ? blob : await smaller(bitmap, COPY)),
     small,
   };
 }
 
+export const forLink = ({ light }) => light.replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '');
+
 /** The picture that a link carries. */
-export async function fromLink(portable, name) {
-  const encoded = portable.replaceAll('-', '+').replaceAll('_', '/');
+export async function fromLink(carried, name) {
+  const encoded = carried.replaceAll('-', '+').replaceAll('_', '/');
   let bytes;
   try {
     bytes = Uint8Array.from(atob(encoded), (char) => char.charCodeAt(0));
