@@ -19,6 +19,7 @@ HEADERS = {
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",  # the page of a service that was renewed is asked for anew
 }
 
 
