@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from html import unescape
 from itertools import product
@@ -79,7 +80,8 @@ OWN_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')
 
 def hostile() -> Explainer:
     """A model whose classes have such names."""
-    model, tokenizer = tiny("bert")
+    shared, tokenizer = tiny("bert")
+    model = deepcopy(shared)
     model.config.id2label = {0: STRINGS[0], 1: STRINGS[1]}
     return Explainer(model, tokenizer)
 
