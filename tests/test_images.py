@@ -845,6 +845,21 @@ def test_json_holds_the_numbers() -> None:
     assert booked == pytest.approx(found.value)
 
 
+def test_json_is_loaded_back_onto_its_picture() -> None:
+    """Everything is as it was; another picture's size, another kind's explanation and damage are said."""
+    found = explainer("CLIPForImageClassification")(picture(), method="lrp_conservative")
+    back = ImageExplanation.from_json(found.to_json(), picture())
+    assert back.to_json() == found.to_json()
+    assert back.ledger == found.ledger
+    np.testing.assert_array_equal(back.map(), found.map())
+    np.testing.assert_array_equal(back.image, found.image)
+    with pytest.raises(InputError, match="of a picture of 60 x 40 pixels, not of 61 x 40"):
+        ImageExplanation.from_json(found.to_json(), picture().resize((61, 40)))
+    for damaged in ("[]", "{}", "{", found.to_json().replace('"image"', '"graph"'), json.dumps({"schema_version": 1})):
+        with pytest.raises(InputError, match="no image's explanation"):
+            ImageExplanation.from_json(damaged, picture())
+
+
 def test_results_are_saved(tmp_path: Path) -> None:
     """By the ending of the name; several in one file; a bad name is said before any work."""
     found = [vit()(picture(seed=seed)) for seed in range(2)]

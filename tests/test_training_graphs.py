@@ -1,4 +1,4 @@
-"""Small real slices of the graph models' training script, and the models that it made."""
+"""Small real slices of the graph models' training script and of what is measured of them, and the models it made."""
 
 import csv
 import gzip
@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+import graph_facts
 import graphs
 from graph_models import POINTS, graphormer, points
 from relprop import Explainer
 from relprop.graph import superpixels
 from relprop.loading import EMBEDDED
+from relprop.metrics import relevance_mass
 
 SMILES = ("CCO", "CCN", "c1ccccc1O", "c1ccccc1N", "CC(=O)O", "CCCl", "c1ccncc1", "CC(C)O", "C1CCCC1", "NCC(=O)O")
 
@@ -61,12 +63,48 @@ def test_molecules_are_learned_and_a_stopped_run_goes_on(
     assert 0 <= about["ROC-AUC"]["test"] <= 1
 
 
-def test_digits_are_learned_in_two_phases(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(monkeypatch, "mnist", "--data", data, "--epochs", 1, "--work", tmp_path, "--out", tmp_path / "model")
-    assert {path.name for path in (tmp_path / "mnist").iterdir()} == {
-        "superpixels.npz", "whole.pt", "sparse.pt", "scores.json",
-    }  # fmt: skip
-    assert len(Explainer(tmp_path / "model")(np.eye(28)).scores) > 10
+def test_digits_are_learned_from_their_ink_or_whole(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each way has a checkpoint of its own; another way than the embedded model's must say where it goes."""
+    work = ("--data", data, "--epochs", 1, "--work", tmp_path)
+    for way, kept in (("parts", "ink.pt"), ("whole", "whole.pt")):
+        run(monkeypatch, "mnist", *work, "--learn", way, "--out", tmp_path / way)
+        assert (tmp_path / "mnist" / kept).is_file()
+        assert len(Explainer(tmp_path / way)(np.eye(28)).scores) > 10
+    with pytest.raises(SystemExit):
+        run(monkeypatch, "mnist", *work, "--learn", "whole")
+
+
+def test_molecules_may_also_be_learned_in_parts(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ("--data", data, "--epochs", 1, "--work", tmp_path, "--learn", "parts", "--out", tmp_path / "model")
+    run(monkeypatch, "bace", *given)
+    first, then = (
+        torch.load(tmp_path / "bace-random-0" / f"{name}.pt", weights_only=True)["kept"]
+        for name in ("whole", "fragments")
+    )
+    assert any(not torch.equal(first[name], then[name]) for name in first)
+
+
+def test_only_the_ink_is_left_as_it_was() -> None:
+    """What is bright only moves, with its whole digit; what is dark comes mostly from other graphs, or is left out."""
+    pictures = np.zeros((16, 28, 28))
+    for place, picture in enumerate(pictures):
+        picture[4 + place : 8 + place, 4:24] = 1
+    inputs: Any = graphs.batch([superpixels(one) for one in pictures])
+    torch.manual_seed(0)
+    changed = graphs.ink(inputs)
+    empty, own = [], []
+    for before, nodes, mask in zip(inputs["nodes"], changed["nodes"], changed["attention_mask"][:, 1:], strict=True):
+        after = nodes[mask > 0]
+        moved = after[after[:, 0] > graphs.DARK] - before[before[:, 0] > graphs.DARK]
+        assert moved.std(0).max() < 1e-6
+        dark = after[after[:, 0] <= graphs.DARK]
+        empty.append(len(dark))
+        own.append(int((torch.cdist(dark, before + moved[0]) < 1e-5).any(1).sum()))
+    assert min(empty) == 0
+    assert max(empty) > 40
+    assert 0 < sum(own) < 0.3 * sum(empty)
 
 
 def test_dark_nodes_go_and_bright_ones_stay() -> None:
@@ -101,6 +139,22 @@ def test_the_embedded_models_know_their_trade() -> None:
     rows, columns = np.indices((28, 28))
     away = np.hypot((rows - 13.5) / 1.3, columns - 13.5)
     zero[(away > 5) & (away < 8)] = 255
-    assert [found.prediction for found in Explainer("superpixels")([one, zero])] == ["1", "0"]
+    found = Explainer("superpixels")([one, zero], method="lrp_ah_ln")
+    assert [each.prediction for each in found] == ["1", "0"]
+    for each, picture in zip(found, (one, zero), strict=True):
+        assert relevance_mass(each.scores, each.graph.source, picture > 127) > 0.8  # and they read the ink
     molecules = Explainer("molecules")
     assert molecules("CN1C=NC2=C1C(=O)N(C(=O)N2C)C").prediction == "no inhibitor"
+
+
+def test_what_the_models_and_their_data_are_like(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the test's four molecules phenol was learned from, aniline was not; a bar's brightness lies on the bar."""
+    graph_facts.main(["molecules", "--data", str(data)])
+    said = capsys.readouterr().out
+    assert "stereoisomer that was learned from: 1\n" in said
+    assert "fewer than 20 atoms that were learned from: 32;" in said
+    assert said.count("| lrp_ah_ln |") == 2
+    graph_facts.main(["superpixels", "--data", str(data), "--digits", "12"])
+    brightness, features, alone = capsys.readouterr().out.splitlines()[4:7]
+    assert float(brightness.split("|")[4].strip(" %")) > 80
+    assert features != alone

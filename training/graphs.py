@@ -2,12 +2,14 @@
 
     python training/graphs.py bace --data ../shared/data --split random     # and --split scaffold
     python training/graphs.py mnist --data ../shared/data
+    python training/graphs.py bace --data ../shared/data --learn parts --out OTHER     # to compare; and mnist whole
 
 Both are Graphormers of two layers. The weights that did best on the validation part are kept; the test part is read
 once, at the end. A stopped run goes on from the checkpoint in the work folder.
 
-Digits are learned in two phases. A model of whole graphs alone tells a digit by the empty regions around it, and knows
-little without them. So the second phase leaves out dark nodes.
+A model of whole graphs knows little of their parts: a digit it tells by the empty regions around the strokes, and half
+an inhibitor is none to it. So the embedded model of digits learns them from their ink, `--learn parts`: the empty
+regions of each are other digits', or left out. That of molecules learns whole ones.
 """
 
 from __future__ import annotations
@@ -48,18 +50,6 @@ SMALL = {"nodes": torch.half, "adjacency": torch.uint8, "attention_mask": torch.
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How long, how fast, and how each graph may be changed a little while it is learned."""
-
-    name: str  # of its checkpoint
-    epochs: int
-    rate: float
-    change: Change = lambda inputs: inputs
-    batch_size: int = 64
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class Labelled:
     """Padded graphs and their classes."""
 
@@ -79,6 +69,18 @@ class Labelled:
 
 
 Score = Callable[[Graphormer, Labelled], float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long, how fast, what the best weights are, and how each graph may be changed while it is learned."""
+
+    name: str  # of its checkpoint
+    epochs: int
+    rate: float
+    score: Score
+    change: Change = lambda inputs: inputs
+    batch_size: int = 64
 
 
 def labelled(graphs: Sequence[Graph], labels: Sequence[int]) -> Labelled:
@@ -104,11 +106,12 @@ def accuracy(model: Graphormer, data: Labelled) -> float:
     return float((logits(model, data).argmax(-1) == data.labels).double().mean())
 
 
-def fit(model: Graphormer, parts: dict[str, Labelled], plan: Plan, score: Score, work: Path, minutes: float) -> None:
+def fit(model: Graphormer, parts: dict[str, Labelled], plan: Plan, given: argparse.Namespace, work: Path) -> None:
     """AdamW with warm-up and cosine decay; the weights that score best on the validation part."""
+    epochs = given.epochs or plan.epochs
     train = parts["train"]
     optimiser = torch.optim.AdamW(model.parameters(), lr=plan.rate, weight_decay=0.01)
-    steps = plan.epochs * math.ceil(len(train) / plan.batch_size)
+    steps = epochs * math.ceil(len(train) / plan.batch_size)
     best, first, kept = -1.0, 0, {name: value.clone() for name, value in model.state_dict().items()}
     checkpoint = work / f"{plan.name}.pt"
     if checkpoint.is_file():
@@ -118,9 +121,9 @@ def fit(model: Graphormer, parts: dict[str, Labelled], plan: Plan, score: Score,
         best, first, kept = state["best"], state["epoch"], state["kept"]
     step = first * math.ceil(len(train) / plan.batch_size)
     began = time.monotonic()
-    for epoch in range(first, plan.epochs):
+    for epoch in range(first, epochs):
         model.train()
-        torch.manual_seed(plan.seed * 1000 + epoch)
+        torch.manual_seed(given.seed * 1000 + epoch)
         total = 0.0
         for which in torch.randperm(len(train)).split(plan.batch_size):
             inputs, labels = train.part(which)
@@ -133,17 +136,17 @@ def fit(model: Graphormer, parts: dict[str, Labelled], plan: Plan, score: Score,
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             step, total = step + 1, total + loss.item() * len(which)
-        reached = score(model, parts["validation"])
+        reached = plan.score(model, parts["validation"])
         if reached > best:
             best, kept = reached, {name: value.clone() for name, value in model.state_dict().items()}
         spent = (time.monotonic() - began) / 60
-        print(f"epoch {epoch + 1} of {plan.epochs}: loss {total / len(train):.4f}, validation {reached:.4f}, "
+        print(f"epoch {epoch + 1} of {epochs}: loss {total / len(train):.4f}, validation {reached:.4f}, "
               f"best {best:.4f}, {spent:.1f} min", flush=True)  # fmt: skip
         state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "best": best, "epoch": epoch + 1,
                  "kept": kept}  # fmt: skip
         torch.save(state, checkpoint.with_suffix(".part"))
         checkpoint.with_suffix(".part").replace(checkpoint)
-        if spent > minutes:
+        if spent > given.minutes:
             print("out of time: the best weights so far are taken")
             break
     model.load_state_dict(kept)
@@ -161,13 +164,17 @@ def bace(given: argparse.Namespace, work: Path) -> dict[str, Labelled]:
     }
 
 
-def learn_bace(parts: dict[str, Labelled], given: argparse.Namespace, work: Path) -> Graphormer:
-    torch.manual_seed(given.seed)
-    model = Graphormer(
+def molecules() -> Graphormer:
+    return Graphormer(
         Settings(("no inhibitor", "inhibitor"), categories=CATEGORIES, edge_types=BONDS, reads="smiles", dropout=0.2)
     )
-    fit(model, parts, Plan("whole", given.epochs or 150, 2e-4, seed=given.seed), roc_auc, work, given.minutes)
-    return model
+
+
+def fragments(inputs: Inputs) -> Inputs:
+    """Of three graphs in four a random share of the nodes is left out."""
+    count, size = inputs["nodes"].shape[:2]
+    share = torch.where(torch.rand(count, 1) < 0.25, torch.zeros(1), torch.rand(count, 1))
+    return Nodes(inputs).hide(torch.arange(count), F.pad(torch.rand(count, size) < share, (1, 0)))
 
 
 def mnist(given: argparse.Namespace, work: Path) -> dict[str, Labelled]:
@@ -199,18 +206,11 @@ def segment(folder: Path, cache: Path) -> None:
         np.savez(file, **kept)  # type: ignore[arg-type]
 
 
-def learn_mnist(parts: dict[str, Labelled], given: argparse.Namespace, work: Path) -> Graphormer:
-    torch.manual_seed(given.seed)
+def digits() -> Graphormer:
     shape: dict[str, Any] = {"width": 96, "heads": 8, "feed_forward": 192, "longest": 12}
-    model = Graphormer(
+    return Graphormer(
         Settings(tuple(map(str, range(10))), features=3, waves=3, reads="superpixels", dropout=0.05, **shape)
     )
-    fit(model, parts, Plan("whole", given.epochs or 10, 2e-3, shifted, seed=given.seed), accuracy, work, given.minutes)
-    known = [accuracy(model, parts["validation"]), bare_accuracy(model, parts["validation"])]
-    print("validation after whole graphs: {:.4f}, without dark nodes {:.4f}".format(*known), flush=True)
-    plan = Plan("sparse", given.epochs or 5, 1e-3, sparse, seed=given.seed + 1)
-    fit(model, parts, plan, lambda *one: (accuracy(*one) + bare_accuracy(*one)) / 2, work, given.minutes)
-    return model
 
 
 def shifted(inputs: Inputs) -> Inputs:
@@ -220,11 +220,19 @@ def shifted(inputs: Inputs) -> Inputs:
     return {**inputs, "nodes": torch.cat([nodes[..., :1], nodes[..., 1:] + moved], -1)}
 
 
-def sparse(inputs: Inputs) -> Inputs:
-    """Of half the graphs all dark nodes are left out, of a quarter some, of a quarter none."""
-    kind = torch.rand(len(inputs["nodes"]), 1)
-    share = torch.where(kind < 0.5, 1, torch.where(kind < 0.75, torch.rand(kind.shape), 0))
-    return without_dark(shifted(inputs), share)
+def ink(inputs: Inputs) -> Inputs:
+    """Graphs in which nothing but the ink tells the digit: their empty regions are those of any digits, in any order.
+
+    Of three graphs in ten all of them are left out, of four some, of three none.
+    """
+    given = shifted(inputs)
+    nodes = given["nodes"]
+    dark = (nodes[..., 0] <= DARK) & (inputs["attention_mask"][:, 1:] > 0)
+    others = nodes[dark]
+    given["nodes"] = nodes.masked_scatter(dark[..., None], others[torch.randint(len(others), (len(others),))])
+    kind = torch.rand(len(nodes), 1)
+    share = torch.where(kind < 0.3, 1, torch.where(kind < 0.7, torch.rand(kind.shape), 0))
+    return without_dark(given, share)
 
 
 def without_dark(inputs: Inputs, share: Tensor) -> Inputs:
@@ -241,23 +249,44 @@ def bare_accuracy(model: Graphormer, data: Labelled) -> float:
     return float((found.argmax(-1) == data.labels).double().mean())
 
 
+def whole_and_bare(model: Graphormer, data: Labelled) -> float:
+    return (accuracy(model, data) + bare_accuracy(model, data)) / 2
+
+
 def _slice(data: Labelled, start: int, stop: int) -> Labelled:
     return Labelled({name: value[start:stop] for name, value in data.inputs.items()}, data.labels[start:stop])
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A data set, how it is learned, and what is measured."""
+    """A data set, a model, the ways to learn, and what is measured."""
 
     data: Callable[[argparse.Namespace, Path], dict[str, Labelled]]
-    learn: Callable[[dict[str, Labelled], argparse.Namespace, Path], Graphormer]
+    model: Callable[[], Graphormer]
+    plans: dict[str, list[Plan]]  # by `--learn`, one plan after the other; the embedded model's are first
     scores: dict[str, Score]
-    model: str
+    name: str  # of the embedded model
 
 
+WHOLE_MOLECULES = Plan("whole", 150, 2e-4, roc_auc)
 RECIPES = {
-    "bace": Recipe(bace, learn_bace, {"ROC-AUC": roc_auc}, "molecules"),
-    "mnist": Recipe(mnist, learn_mnist, {"accuracy": accuracy, "without dark nodes": bare_accuracy}, "superpixels"),
+    "bace": Recipe(
+        bace,
+        molecules,
+        {"whole": [WHOLE_MOLECULES], "parts": [WHOLE_MOLECULES, Plan("fragments", 40, 2e-4, roc_auc, fragments)]},
+        {"ROC-AUC": roc_auc},
+        "molecules",
+    ),
+    "mnist": Recipe(
+        mnist,
+        digits,
+        {
+            "parts": [Plan("ink", 12, 2e-3, whole_and_bare, ink)],
+            "whole": [Plan("whole", 6, 2e-3, accuracy, shifted)],
+        },
+        {"accuracy": accuracy, "without dark nodes": bare_accuracy},
+        "superpixels",
+    ),
 }
 
 
@@ -266,6 +295,9 @@ def main() -> None:
     parser.add_argument("which", choices=list(RECIPES))
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds molecules/ and mnist/")
     parser.add_argument("--split", choices=["random", "scaffold"], default="random", help="of BACE")
+    parser.add_argument(
+        "--learn", choices=["whole", "parts"], help="from whole graphs or from parts; default: as the embedded model"
+    )
     parser.add_argument("--work", type=Path, default=Path("build/graphs"))
     parser.add_argument("--out", type=Path, help="where the model goes; default: into the package")
     parser.add_argument("--epochs", type=int, help="of each phase")
@@ -274,11 +306,17 @@ def main() -> None:
     parser.add_argument("--evaluate", action="store_true", help="only measure the model that is there")
     given = parser.parse_args()
     recipe = RECIPES[given.which]
+    if given.learn not in (None, next(iter(recipe.plans))) and not given.out:
+        parser.error(f"the embedded model learns otherwise: --learn {given.learn} needs --out")
     work = given.work / (given.which if given.which == "mnist" else f"bace-{given.split}-{given.seed}")
     work.mkdir(parents=True, exist_ok=True)
-    parts, out = recipe.data(given, work), given.out or MODELS / recipe.model
+    parts, out = recipe.data(given, work), given.out or MODELS / recipe.name
     if not given.evaluate:
-        recipe.learn(parts, given, work).half().save(out)
+        torch.manual_seed(given.seed)
+        model = recipe.model()
+        for plan in recipe.plans[given.learn or next(iter(recipe.plans))]:
+            fit(model, parts, plan, given, work)
+        model.half().save(out)
     model = Graphormer.load(out)  # as users get it, from half precision
     found = {metric: {name: score(model, parts[name]) for name in PARTS[1:]} for metric, score in recipe.scores.items()}
     about = {"sizes": {name: len(part) for name, part in parts.items()}, **found}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from relprop.errors import InputError
 from relprop.explanation import PICTURES, Explanation, check_path, unwritable, write_text
 from relprop.render.continuation import Step, Weave
-from relprop.types import Entry, Ledger, Unit
+from relprop.types import Ledger, Unit
 
 SCHEMA_VERSION = 1
 Numbers = NDArray[np.float64]
@@ -237,7 +237,4 @@ def _revived(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _revived_token(data: dict[str, Any]) -> Generated:
-    ledger = data["ledger"]
-    if ledger is not None:
-        ledger = Ledger(**{**ledger, "entries": tuple(Entry(**entry) for entry in ledger["entries"])})
-    return Generated(**{**data, "tokens": tuple(data["tokens"]), "ledger": ledger})
+    return Generated(**{**data, "tokens": tuple(data["tokens"]), "ledger": Ledger.revived(data["ledger"])})

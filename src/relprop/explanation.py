@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from relprop.errors import InputError, RelpropError
-from relprop.types import Entry, Heatmap, Ledger, Unit
+from relprop.types import Heatmap, Ledger, Unit
 
 SCHEMA_VERSION = 1
 PICTURES = (".png", ".svg", ".pdf")
@@ -142,9 +142,7 @@ def _not_finite(name: str) -> float:
 
 
 def _revive(data: dict[str, Any]) -> dict[str, Any]:
-    ledger = data.get("ledger")
-    if ledger is not None:
-        ledger = Ledger(**{**ledger, "entries": tuple(Entry(**entry) for entry in ledger["entries"])})
+    ledger = Ledger.revived(data.get("ledger"))
     units, scores = tuple(Unit(**unit) for unit in data["units"]), tuple(data["scores"])
     if len(units) != len(scores):
         raise ValueError(f"{len(units)} units, {len(scores)} scores")

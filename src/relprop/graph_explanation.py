@@ -21,7 +21,7 @@ from relprop.render.drawing import GraphMap
 from relprop.render.graph_layout import caption
 from relprop.render.layout import number
 from relprop.render.visible import visible
-from relprop.types import Entry, Ledger
+from relprop.types import Ledger
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -149,13 +149,11 @@ def _graph(data: dict[str, Any]) -> Graph:
 
 
 def _numbers(data: dict[str, Any]) -> dict[str, Any]:
-    ledger, edges = data["ledger"], data["edge_scores"]
-    if ledger is not None:
-        ledger = Ledger(**{**ledger, "entries": tuple(Entry(**entry) for entry in ledger["entries"])})
+    edges = data["edge_scores"]
     return {
         "scores": np.array(data["scores"], dtype=np.float64),
         "edges": None if edges is None else np.array(edges, dtype=np.float64),
-        "ledger": ledger,
+        "ledger": Ledger.revived(data["ledger"]),
     }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from relprop.domains.image import Frame
+from relprop.domains.image import Frame, opened
 from relprop.errors import InputError
 from relprop.explanation import PICTURES, check_path, pandas_frame, unwritable, write_text
 from relprop.registry import METHODS
@@ -102,16 +102,38 @@ class ImageExplanation:
         save([self], path, contour=contour)
 
     def to_json(self) -> str:
-        """One line of JSON with its schema version: the numbers, without the picture."""
+        """One line of JSON with its schema version: the numbers, without the picture. `from_json` loads it back."""
         frame = [self.frame.left, self.frame.top, self.frame.right, self.frame.bottom]
         ledger = None if self.ledger is None else asdict(self.ledger)
         numbers = {"size": list(self.image.size), "scores": self.scores.tolist(), "frame": frame, "ledger": ledger}
-        names = ("method", "target", "value", "rest", "name", "prediction", "probability", "baseline")
-        data = {"schema_version": SCHEMA_VERSION, "kind": "image", **{name: getattr(self, name) for name in names}}
+        data = {"schema_version": SCHEMA_VERSION, "kind": "image", **{name: getattr(self, name) for name in _PLAIN}}
         try:
             return json.dumps({**data, **numbers}, ensure_ascii=False, allow_nan=False)
         except ValueError:
             raise InputError("the explanation holds a number that is not finite, which JSON cannot tell") from None
+
+    @classmethod
+    def from_json(cls, text: str, image: Any) -> ImageExplanation:
+        """Load what `to_json` wrote, to be drawn again on its picture: a path, a Pillow image or an array."""
+        picture = opened(image)
+        try:
+            data = json.loads(text)
+            if (data["schema_version"], data["kind"]) != (SCHEMA_VERSION, "image"):
+                raise ValueError(f"it is a {data['kind']} of version {data['schema_version']}")
+            size, scores = tuple(data["size"]), np.array(data["scores"], dtype=np.float64)
+            if scores.ndim != 2:
+                raise ValueError(f"scores are a grid, not {list(scores.shape)}")
+            frame, ledger = Frame(*data["frame"]), Ledger.revived(data["ledger"])
+            plain = {name: data[name] for name in _PLAIN}
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"this is no image's explanation saved by relprop ({error!r})") from None
+        if size != picture.size:
+            raise InputError(f"the explanation is of a picture of {size[0]} x {size[1]} pixels, not of "
+                             f"{picture.size[0]} x {picture.size[1]}")  # fmt: skip
+        return cls(picture, scores, frame, ledger=ledger, **plain)
+
+
+_PLAIN = ("method", "target", "value", "rest", "name", "prediction", "probability", "baseline")
 
 
 def _interpolation(pixels: int, scores: int, low: float, high: float) -> Numbers:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,6 +45,13 @@ class Ledger:
     value: float
     entries: tuple[Entry, ...] = field(repr=False)
     itemised: bool = True  # False: only the inputs were booked, all the rest stands as one unexplained entry
+
+    @classmethod
+    def revived(cls, data: Mapping[str, Any] | None) -> Ledger | None:
+        """From what `dataclasses.asdict` made of one."""
+        if data is None:
+            return None
+        return cls(**{**data, "entries": tuple(Entry(**entry) for entry in data["entries"])})
 
     def total(self, kind: Kind) -> float:
         return sum(entry.value for entry in self.entries if entry.kind == kind)

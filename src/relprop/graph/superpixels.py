@@ -13,7 +13,7 @@ from relprop.graph.graph import Graph
 MOST = 75  # regions, as in Ali et al. 2022
 
 
-def superpixels(picture: ArrayLike, most: int = MOST, compactness: float = 0.1) -> Graph:
+def superpixels(picture: ArrayLike, most: int = MOST, compactness: float = 0.25) -> Graph:
     """A grey picture [height, width], 0 to 255 or 0 to 1, as at most `most` regions: brightness and centre of each.
 
     The features are brightness (0 to 1), x and y (-1 to 1). `source` holds each pixel's region.
