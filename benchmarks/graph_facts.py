@@ -52,6 +52,8 @@ def molecules(explainer: Explainer, data: Path) -> Iterator[str]:
         atoms = np.concatenate([one.scores for one in explained])
         against = -atoms[atoms < 0].sum() / np.abs(atoms).sum()
         yield f"{name}: {100 * against:.0f} % of what LRP(AH+LN) gives to atoms, in absolute terms, is against it"
+        sums = [np.mean([one.scores.sum() for one in explained]), np.mean([one.rest for one in explained])]
+        yield f"{name}: LRP(AH+LN) has {sums[0]:+.2f} on the atoms and {sums[1]:+.2f} on the virtual node"
         metrics = ["auac", "au_mse"]
         found = explainer.evaluate(some, [name] * len(some), methods=METHODS, metrics=metrics, replacement=None)
         yield f"{name}, {len(some)} molecules:\n{found}"
@@ -86,9 +88,7 @@ def superpixels(explainer: Explainer, data: Path, digits: int) -> Iterator[str]:
     for name, scores in (orders | rearranged).items():
         padded = F.pad(scores, (1, 0))  # the virtual node has none
         shown, pruned = (each(explainer.model, Nodes(inputs), padded, labels).scores() for each in (auac, au_mse))
-        mass = [relevance_mass(one[: len(graph.nodes)], graph.source, where)
-                for one, graph, where in zip(scores, graphs, ink, strict=True)]  # fmt: skip
-        share = "" if name in rearranged else f"{100 * np.nanmean(mass):.1f} %"
+        share = f"{_on_ink(scores, graphs, ink):.1f} %" if name in orders else ""
         yield f"| {name} | {shown.mean():.3f} | {pruned.mean():.1f} | {share} |"
 
 
@@ -105,6 +105,14 @@ def _flat(smiles: Any) -> str:
 def _certainty(model: torch.nn.Module, nodes: Nodes, hidden: Tensor) -> float:
     """The mean probability of class 1."""
     return float(model(**nodes.hide(torch.arange(len(nodes)), hidden)).softmax(-1)[:, 1].mean())
+
+
+def _on_ink(scores: Tensor, graphs: list[Any], ink: list[Any]) -> float:
+    """In percent, as the suite has it."""
+    pairs = zip(scores, graphs, ink, strict=True)
+    return 100 * float(
+        np.nanmean([relevance_mass(one[: len(graph.nodes)], graph.source, at) for one, graph, at in pairs])
+    )
 
 
 def _gradient(model: torch.nn.Module, inputs: dict[str, Tensor], labels: list[int]) -> Tensor:
