@@ -55,13 +55,20 @@ class Released:
 
 
 @torch.no_grad()
-def released_bert(model: Any, ids: Tensor, target: int, rules: Rules, mask: Tensor | None = None) -> Released:
-    """`ids`: [1, tokens]. `mask` [blocks, heads] as [Song24]'s code has it: maps kept before it, and not halved."""
+def released_bert(
+    model: Any, ids: Tensor, target: int, rules: Rules, mask: Tensor | None = None, padding: Tensor | None = None
+) -> Released:
+    """`ids`: [1, tokens]. `mask` [blocks, heads] as [Song24]'s code has it: maps kept before it, and not halved.
+
+    `padding` [1, tokens] is 0 at padding: -10,000 is added to its scores.
+    """
     x = model.bert.embeddings(ids)
+    added = torch.zeros(1, 1, 1, ids.shape[1], dtype=x.dtype)
+    added = added if padding is None else added.masked_fill(padding[:, None, None] == 0, -1e4)
     inputs = []
     for layer in model.bert.encoder.layer:
         inputs.append(x)
-        x = layer(x)
+        x = layer(x, added.expand(1, 1, ids.shape[1], -1))
         x = x if isinstance(x, Tensor) else x[0]
     r = torch.zeros(1, model.config.num_labels, dtype=x.dtype)
     r[0, target] = 1
@@ -72,16 +79,18 @@ def released_bert(model: Any, ids: Tensor, target: int, rules: Rules, mask: Tens
     maps = []
     for index in reversed(range(len(inputs))):
         layer, heads = model.bert.encoder.layer[index], None if mask is None else mask[index].view(1, -1, 1, 1)
-        kept, r = _block(layer, rules, inputs[index], r, heads)
+        kept, r = _block(layer, rules, inputs[index], r, heads, added)
         maps.insert(0, kept)
     return Released(torch.cat(maps), r)
 
 
-def _block(layer: Any, rules: Rules, x: Tensor, r: Tensor, heads: Tensor | None) -> tuple[Tensor, Tensor]:
+def _block(
+    layer: Any, rules: Rules, x: Tensor, r: Tensor, heads: Tensor | None, added: Tensor
+) -> tuple[Tensor, Tensor]:
     own, out = layer.attention.self, layer.attention.output
     q, k, v = (_by_head(linear(x), own) for linear in (own.query, own.key, own.value))
     scores = q @ k.mT / own.attention_head_size**0.5
-    a = scores.softmax(-1)
+    a = (scores + added).softmax(-1)
     context = (a @ v).transpose(1, 2).flatten(2)
     attended = out.dense(context)
     middle = out.LayerNorm(attended + x)
@@ -96,7 +105,7 @@ def _block(layer: Any, rules: Rules, x: Tensor, r: Tensor, heads: Tensor | None)
     unmasked, _ = rules.product(a, v, to_context)
     to_a, to_v = rules.product(a, v, to_context if heads is None else to_context * heads)
     kept = unmasked / 2 if heads is None else unmasked
-    to_q, to_k = rules.product(q, k.mT, rules.add(scores, torch.zeros_like(scores), to_a / 2)[0])
+    to_q, to_k = rules.product(q, k.mT, rules.add(scores, added.expand_as(scores), to_a / 2)[0])
     shares = (own.query, to_q / 2), (own.key, to_k.mT / 2), (own.value, to_v / 2)
     parts = [rules.linear(linear, x, share.transpose(1, 2).flatten(2)) for linear, share in shares]
     return kept, rules.copied(x, rules.copied(x, *parts), to_x)

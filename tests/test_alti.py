@@ -262,7 +262,7 @@ def test_two_projections_side_by_side() -> None:
         ("gated", r"meets another branch \(mul\)"),
         ("attention only", "not followed by a feed-forward layer"),
         ("GPTNeoXForSequenceClassification", r"meets another branch \(add\)"),
-        ("JetMoeForSequenceClassification", "something else is added to the residual stream"),
+        ("JetMoeForSequenceClassification", r"meets another branch \(mul\)"),
     ],
 )
 def test_what_cannot_be_followed_is_declined(model: str, reason: str) -> None:

@@ -107,7 +107,7 @@ def test_by_hand(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def explained(batch: Batch, method: Any, whole: Measured) -> Attribution:
         ids = batch.inputs["input_ids"]
         scores = torch.arange(ids.shape[1]).expand(ids.shape).double()
-        return Attribution(scores, torch.ones(len(ids)), ("",) * len(ids), "random")
+        return Attribution({"input_ids": scores}, torch.ones(len(ids)), ("",) * len(ids), "random")
 
     monkeypatch.setattr(Batch, "explained", explained)
     rows = [{"question": "is it?", "context": "it is a good film and bad", "span": [2, 5]}]

@@ -122,7 +122,7 @@ def scored_by_place(monkeypatch: pytest.MonkeyPatch, sign: int) -> None:
     def explained(batch: Batch, *_: Any) -> Attribution:
         ids = batch.inputs["input_ids"]
         scores = sign * torch.arange(ids.shape[1]).expand(ids.shape).double()
-        return Attribution(scores, torch.ones(len(ids)), ("",) * len(ids), "made up")
+        return Attribution({"input_ids": scores}, torch.ones(len(ids)), ("",) * len(ids), "made up")
 
     monkeypatch.setattr(Batch, "explained", explained)
 

@@ -50,10 +50,13 @@ def test_several_targets_are_each_alone(architecture: str, method: str) -> None:
         inputs["decoder_attention_mask"] = torch.ones(1, 3, dtype=torch.long)
     targets = (TokenAt(-1, 33), TokenAt(-3, 40), TokenAt(-2, 21, 22))
     together = attribute(explainer.model, inputs, Several(targets), method)
-    assert together.scores.shape[0] == len(together.value) == len(together.target) == 3
+    assert len(together.value) == len(together.target) == 3
+    assert set(together.parts) == {"input_ids", *(["decoder_input_ids"] if architecture in SEQ2SEQ else [])}
     for number, target in enumerate(targets):
         alone = attribute(explainer.model, inputs, target, method)
-        assert relative(together.scores[number], alone.scores[0]) < 1e-9
+        for name, scores in together.parts.items():
+            assert len(scores) == 3
+            assert relative(scores[number], alone.parts[name][0]) < 1e-9
         assert float(together.value[number]) == pytest.approx(float(alone.value[0]), rel=1e-12)
 
 
@@ -123,7 +126,8 @@ def test_both_sides_of_an_encoder_decoder(architecture: str, method: str) -> Non
         given = {**inputs, "decoder_input_ids": own, "decoder_attention_mask": torch.ones_like(own)}
         settled = explainer.domain.options(METHODS[method].options, options, [_row(explainer, own)], given)
         alone = attribute(explainer.model, given, TokenAt(-1, (63, 74, 25)[row]), method, **settled)
-        assert relative(found.matrix[row, : 6 + row], alone.scores[0]) < 1e-5
+        both = torch.cat([alone.parts["input_ids"][0], alone.parts["decoder_input_ids"][0]])
+        assert relative(found.matrix[row, : 6 + row], both) < 1e-5
         assert relative(by_one.matrix[row], found.matrix[row]) < 1e-5
         assert found.matrix[row, :4].any()
         assert found.matrix[row, 6 : 6 + row].any() == (row > 0)  # the decoder's own side
@@ -195,6 +199,7 @@ def test_twenty_tokens_from_one_pass(architecture: str) -> None:
     """The cost that is promised: one forward pass for all, a pass each with a ledger or a checkpoint."""
     explainer = explainer_of(architecture)
     settings = {"max_new_tokens": 20, "min_new_tokens": 20}
+    explainer(PROMPT, generate=1)  # where a model's scores are read is found once
     assert grad_passes(explainer, generate=settings) == 1
     assert grad_passes(explainer, generate=settings, ledger=True) == 20
     assert grad_passes(explainer, generate=settings, checkpoint=True, batch_size=1) >= 20

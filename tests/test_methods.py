@@ -347,7 +347,7 @@ def test_integrated_gradients_takes_ids_as_baseline() -> None:
     found = explain(model, inputs, 1, "integrated_gradients", baseline=baseline)
     assert not found.scores[:, 2:5].any()
     assert found.scores[:, [0, 1, 5, 6]].all()
-    with pytest.raises(InputError, match=r"baseline ids have shape \(2, 3\), the input \(2, 7\)"):
+    with pytest.raises(InputError, match=r'baseline of "input_ids" has shape \(2, 3\), the input \(2, 7\)'):
         explain(model, inputs, 1, "integrated_gradients", baseline=baseline[:, :3])
 
 
@@ -477,7 +477,7 @@ def test_a_difference_is_the_difference_of_the_scores() -> None:
         (True, "got True"),
         ((0, 1, 2), "a difference takes two targets, got 3"),
         ([0], "1 targets for 2 examples"),
-        (lambda out: out.logits, r"must give one number an example .* it gave \(2, 3\)"),
+        (lambda out: out.logits, r"must give one number per example .* it gave \(2, 3\)"),
         (lambda out: 3.0, "it gave float"),
     ],
 )

@@ -62,7 +62,7 @@ def test_outputs_are_the_quantised_models_own(architecture: str, kind: str) -> N
         expected = logits_of(call(model, inputs))
         apart = (logits_of(call(plain, inputs)) - expected).abs().max()
     for rules in RULESETS.values():
-        sources = Sources(model, inputs, "block")
+        sources = Sources(inputs)
         with Propagation(rules, [sources]):
             found = logits_of(call(model, inputs))
         assert sources.placed

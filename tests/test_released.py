@@ -247,6 +247,10 @@ def test_rows_read_by_default_are_the_read_out_and_all_on_request() -> None:
     assert distance(scores("gae", readout="all"), scores("gae")) > 0.1
 
 
+# What the released code reads off one row, and where padding receives nothing.
+UNPADDED = ("attention_last", "rollout", "gae", "lrp", "partial_lrp", "mask_lrp")
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -255,14 +259,16 @@ def test_rows_read_by_default_are_the_read_out_and_all_on_request() -> None:
         ("gae", {"readout": "all"}),
         ("gae", {"variant": "released"}),
         ("gae", {"variant": "released", "readout": "all"}),
-        ("cam", {"variant": "released"}),
-        ("grad_cam", {"variant": "released"}),
+        ("cam", {}),
+        ("grad_cam", {}),
         ("grad_cam", {"weigh_by": "row"}),
-        ("grad_cam", {"weigh_by": "row", "variant": "released"}),
+        ("grad_sam", {}),
         ("grad_sam", {"mean_over": "keys"}),
+        ("attcat", {}),
+        *((method, {"variant": "released"}) for method in UNPADDED),
     ],
 )
-def test_padding_changes_no_variant(method: str, options: dict[str, Any]) -> None:
+def test_padding_changes_nothing(method: str, options: dict[str, Any]) -> None:
     case = Case("bert", "sdpa", 1)
     ids = case.inputs["input_ids"]
     padded = {"input_ids": F.pad(torch.cat([ids, ids.flip(1)]), (0, 4)),
@@ -270,6 +276,74 @@ def test_padding_changes_no_variant(method: str, options: dict[str, Any]) -> Non
     found = attribute(case.model, padded, 1, method, **options).scores
     assert distance(found[0, :11], scores(method, case, **options)) < 1e-9
     assert not found[:, 11:].any()
+
+
+def padded(case: Case, count: int) -> dict[str, Tensor]:
+    ids = case.inputs["input_ids"]
+    return {"input_ids": F.pad(ids, (0, count)), "attention_mask": F.pad(torch.ones_like(ids), (0, count))}
+
+
+def released_scores(case: Case, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The baselines of [Chefer21], [Song24] and [Ali22] as their code has them: it does not know of padding."""
+    out = case.model(**inputs, output_attentions=True, output_hidden_states=True)
+    a, h = out.attentions, out.hidden_states[: len(out.attentions)]
+    grads = torch.autograd.grad(out.logits[0, case.target], [*a, *h])
+    g, dh = grads[: len(a)], grads[len(a) :]
+    cam = g[-1][0].mean((0, 1)).clamp_min(0)
+    weighed = (a[-1][0] * g[-1][0].mean((1, 2), keepdim=True)).mean(0).clamp_min(0)
+    weighed = (weighed - weighed.min()) / (weighed.max() - weighed.min())
+    row = (a[-1][0, :, 0] * g[-1][0, :, 0, 1:].mean(1)[:, None]).mean(0).clamp_min(0)
+    row[1:] = (row[1:] - row[1:].min()) / (row[1:].max() - row[1:].min())
+    attcat = sum((x * dx).sum(-1)[0] * one[0].mean((0, 1)) for x, dx, one in zip(h, dh, a, strict=True))
+    assert isinstance(attcat, Tensor)
+    sums = a[-1][0].mean(0).sum(0)
+    found = {"cam": cam, "grad_cam": weighed[0], "grad_cam by row": row, "attcat": attcat, "attention_last": sums}
+    return {name: one.detach() for name, one in found.items()}
+
+
+@pytest.mark.parametrize("count", [0, 4])
+@pytest.mark.parametrize("target", [0, 1])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_the_released_code_counts_padding(attention: str, target: int, count: int) -> None:
+    """Its means and scales are over every row; only the padding's own scores are 0 here."""
+    case = Case("bert", attention, target)
+    inputs = padded(case, count)
+    expected = released_scores(Case("bert", "eager", target), inputs)
+    for name, options in {
+        "cam": {},
+        "grad_cam": {},
+        "grad_cam by row": {"weigh_by": "row"},
+        "attcat": {},
+        "attention_last": {"readout": "all"},
+    }.items():
+        method = name.split()[0]
+        found = attribute(case.model, inputs, target, method, variant="released", **options).scores[0]
+        own = slice(0 if method in ("attcat", "attention_last") else 1, 11)  # [CLS] is overwritten in the others
+        assert distance(found[own], expected[name][own]) < 1e-9
+        assert not found[11:].any()
+        paper = attribute(case.model, inputs, target, method, **options).scores[0]
+        assert count == 0 or distance(paper[own], expected[name][own]) > 1e-3 or not expected[name][own].any()
+
+
+def test_the_released_transformer_attribution_counts_padding_as_the_smallest() -> None:
+    """[CLS] gets the smallest score of the row, which is that of padding: 0."""
+    found = scores("transformer_attribution", variant="released")
+    inputs = padded(BERT, 4)
+    more = attribute(BERT.model, inputs, BERT.target, "transformer_attribution", variant="released").scores[0]
+    assert distance(more[1:11], found[1:]) < 1e-9
+    assert found[0] > more[0] == 0
+
+
+@pytest.mark.parametrize("target", [0, 1])
+def test_the_released_rules_hold_under_padding(target: int) -> None:
+    """The second writing of the rules with the mask added to the scores, as the released code adds it."""
+    case = Case("bert", "sdpa", target)
+    inputs = padded(case, 4)
+    slow = released_bert(case.model, inputs["input_ids"], target, Rules(ours=False), padding=inputs["attention_mask"])
+    found = attribute(case.model, inputs, target, "lrp", variant="released").scores[0]
+    assert distance(found[1:11], slow.source.sum(-1)[0, 1:11]) < 1e-6
+    found = attribute(case.model, inputs, target, "partial_lrp", variant="released").scores[0]
+    assert distance(found[1:11], slow.maps[-1].clamp_min(0).mean(0)[0, 1:11]) < 1e-6
 
 
 def test_released_gae_is_scaled() -> None:

@@ -10,15 +10,17 @@ import torch
 
 from models import named
 from relprop.errors import TargetError
-from relprop.targets import choose, class_index, last_real_row, logits_of
+from relprop.outputs import logits_of
+from relprop.padding import last_real_row
+from relprop.targets import choose, class_index
 
 LABELS = {0: "negative", 1: "neutral", 2: "Positive"}
 LOGITS = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0], [65.0, 64.0, 0.0]])
 CLASSES = {"logits": LOGITS}
 
 
-def chosen(target, outputs=CLASSES, inputs=None, labels=LABELS):
-    found = choose(target, outputs, inputs or {}, labels)
+def chosen(target, outputs=CLASSES, inputs=None, labels=LABELS, **facts):
+    found = choose(target, outputs, inputs or {}, labels, **facts)
     return found.value.tolist(), found.names
 
 
@@ -72,8 +74,8 @@ def test_exact_targets_repeat_the_choice(target):
         ((0, 1, 2), r"a difference takes two targets, got 3: \(0, 1, 2\)"),
         ((), "a difference takes two targets, got 0"),
         ([0, 1], "2 targets for 3 examples"),
-        (lambda outputs: outputs["logits"], r"one number an example \(a 1-d tensor\), it gave \(3, 3\)"),
-        (lambda outputs: 1.0, "one number an example .* it gave float"),
+        (lambda outputs: outputs["logits"], r"one number per example \(a 1-d tensor\), it gave \(3, 3\)"),
+        (lambda outputs: 1.0, "one number per example .* it gave float"),
     ],
     ids=named,
 )
@@ -118,7 +120,7 @@ def test_logits_are_found(outputs):
 
 def test_outputs_without_logits():
     """A headless model has no target."""
-    with pytest.raises(TargetError, match="returned SimpleNamespace without logits; pass target=function of outputs"):
+    with pytest.raises(TargetError, match=r"without logits, only hidden states \(last_hidden_state \[3, 3\]\)"):
         chosen(None, SimpleNamespace(last_hidden_state=LOGITS))
     with pytest.raises(TargetError, match=r"logits of shape \(1, 2, 3, 4\) have no single target"):
         chosen(None, {"logits": torch.zeros(1, 2, 3, 4)})
@@ -149,8 +151,8 @@ def test_next_token():
     """A language model is read at each example's last real token; the labels of its config are not its tokens'."""
     logits = torch.arange(2 * 4 * 5.0).view(2, 4, 5)
     inputs = {"attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])}
-    assert chosen(2, {"logits": logits}, inputs) == ([17, 27], ("2", "2"))
-    assert chosen(None, {"logits": logits}, inputs) == ([19, 29], ("4", "4"))
+    assert chosen(2, {"logits": logits}, inputs, next_token=True) == ([17, 27], ("2", "2"))
+    assert chosen(None, {"logits": logits}, inputs, next_token=True) == ([19, 29], ("4", "4"))
 
 
 def test_a_class_per_token_is_refused():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -15,100 +13,46 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from readings import Reading, reading_of
+from tiny_configs import shrink
+from tiny_inputs import STRIPS, collate, examples, pad_of
+from tiny_pictures import IMAGE
+from tiny_subject import FIRST_PLAIN_TOKEN, LENGTHS, Subject
+
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
-MAX_PARAMETERS = 5_000_000
+MAX_PARAMETERS = 20_000_000
 LABELS = 3
 TOKENS = 7
-IMAGE = 32
-FIRST_PLAIN_TOKEN = 20  # ids below are kept for special tokens, so that drawn text never holds one by accident
+POSITIONS = 128  # room for the long texts and their pictures
+TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}  # between an example alone and in a batch
 
 NORMS = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.LayerNorm, torch.nn.GroupNorm)
-TASKS = {
-    "text-classification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-    "question-answering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
-    "causal-lm": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
-    "image-classification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
-}
-
-# The first pattern that matches a whole config field name caps the field (never raises it).
-CAPS: list[tuple[str, int]] = [
-    (r".*vocab_size.*", 99),
-    (r"original_max_position_embeddings", 32),
-    (r"max_.*positions?|max_.*position_embeddings|n_positions|n_ctx|max_seq_len|context_length", 64),
-    (r"num_kv_shared_layers", 0),
-    (r"num_dense_layers|first_k_dense_replace|.*shared_experts|topk_group|moe_layer_start_index", 1),
-    (r"num_key_value_heads|num_kv_heads|swa_num_key_value_heads|n_groups?|o_groups", 2),
-    (r"num_experts_per_tok|moe_k|moe_topk|num_.*layers.*|n_layers?|.*_layers|num_blocks|num_self_attends_per_block", 2),
-    (r".*experts|num_codebooks|zero_expert_num|.*_heads|n_head", 4),
-    (r".*head_dim|d_kv|d_head|dim_head|attention_head_size|kv_channels|rotary_dim|query_pre_attn_scalar", 8),
-    (r".*intermediate_size.*|.*ffn_dim|.*ffn_hidden_size|d_inner|d_ff|dff|dim_ff|hidden_dim|feed_forward_size", 48),
-    (r".*hidden_size|d_model|n_embd|dim|emb_dim|embed_dim|d_latents|projection_dim|lru_width", 32),
-    (r".*_rank|hidden_size_per_layer_input|.*embedding_size|.*embed_dim|.*emb_size", 16),
-    (r".*sliding_window|sliding_window_size|attention_window.*|attention_chunk_size|window_size|local_attention", 4),
-    (r".*state_size|mamba_d_state|.*chunk_size|.*chunk_length|block_size|patch_size", 8),
-    (r"image_size|input_size", IMAGE),
-    (r"depth", 1),
-]
-
-# Fields that some configs leave at None although their model computes with them.
-NEEDED = {"head_dim": 8, "num_key_value_heads": 2, "vocab_size": 99}
-NEEDED |= {"num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": 1}
-
-_STAGES = {"hidden_sizes": [16, 24, 32, 48], "depths": [1, 1, 1, 1]}
-_SWIN = {"embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4, "patch_size": 4}
-_MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
-_HGNET_IN = {"stem_channels": [3, 8, 16], "stage_in_channels": [16, 24, 32, 40], "stage_mid_channels": [8, 8, 16, 16]}
-_HGNET_OUT = {"stage_out_channels": [24, 32, 40, 48], "stage_num_blocks": [1] * 4, "stage_numb_of_layers": [2] * 4}
-
-# What the caps cannot know, per model type: sizes that must fit each other and lists with one entry per stage.
-OVERRIDES: dict[str, dict[str, Any]] = {
-    "bamba": {"attn_layer_indices": [1]},
-    "bit": {"embedding_size": 16, "hidden_sizes": [32, 48, 64, 80], "depths": [1, 1, 1, 1], "num_groups": 4},
-    "blt": {"encoder_hash_byte_group_vocab": 99, "use_cache": False},
-    "blt_local_decoder": {"hidden_size_global": 64},
-    "blt_local_encoder": {"hidden_size_global": 64},
-    "blt_global_transformer": {"hidden_size": 64},
-    "cohere_compass_text": {"rope_parameters": {"full_attention": _MROPE, "sliding_attention": _MROPE}},
-    "convnext": _STAGES,
-    "convnextv2": _STAGES,
-    "cvt": {"embed_dim": [16, 32, 48], "num_heads": [1, 2, 4], "depth": [1, 2, 3]},
-    "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8}}
-    | {"ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2}},
-    "donut-swin": _SWIN,
-    "efficientnet": {"width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320, "image_size": 64},
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention"]},
-    "hgnet_v2": {"hidden_sizes": [24, 32, 40, 48], "embedding_size": 16} | _HGNET_IN | _HGNET_OUT,
-    "hiera": {"embed_dim": 16, "depths": [1, 1, 1, 1], "num_heads": [1, 2, 4, 8], "image_size": [32, 32]},
-    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
-    "layoutlmv3": {"coordinate_size": 6, "shape_size": 4},
-    "levit": {"image_size": 64, "patch_size": 16, "depths": [1, 1, 1], "key_dim": [8, 8, 8]}
-    | {"hidden_sizes": [16, 32, 48], "num_attention_heads": [2, 2, 4]},
-    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
-    "lilt": {"hidden_size": 48},
-    "mamba2": {"head_dim": 16},
-    "mobilevit": {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 48]},
-    "mobilevitv2": {"image_size": 64},
-    "perceiver": {"num_cross_attention_heads": 1},
-    "poolformer": _STAGES,
-    "pvt": {"hidden_sizes": [16, 32, 48, 64], "num_attention_heads": [1, 2, 4, 4], "depths": [1, 1, 1, 1]},
-    "qwen4_exp_text": {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8}
-    | {"indexer_budget": 4, "indexer_compress_ratio": 2},
-    "reformer": {"axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8], "attn_layers": ["local", "lsh"]},
-    "regnet": _STAGES | {"embedding_size": 16, "groups_width": 8},
-    "resnet": _STAGES | {"embedding_size": 16},
-    "siglip2_vision_model": {"num_patches": 16},
-    "squeezebert": {"embedding_size": 32},
-    "swin": _SWIN,
-    "swinv2": _SWIN,
-    "t5": {"decoder_start_token_id": 0},
-    "textnet": {"stem_out_channels": 16, "hidden_sizes": [16, 16, 24, 32, 48], "image_size": 64},
-    "xlstm": {"hidden_size": 128},
-    "xmod": {"default_language": "en_XX"},
-    "zamba": {"num_hidden_layers": 4, "layers_block_type": ["linear_attention", "hybrid"] * 2},
-}
+# Tasks by the mapping that registers their heads. A pair that several mappings hold belongs to the first of these.
+_MAPPINGS = (
+    "text-classification=SEQUENCE_CLASSIFICATION question-answering=QUESTION_ANSWERING causal-lm=CAUSAL_LM "
+    "image-classification=IMAGE_CLASSIFICATION token-classification=TOKEN_CLASSIFICATION "
+    "multiple-choice=MULTIPLE_CHOICE next-sentence=NEXT_SENTENCE_PREDICTION seq2seq-lm=SEQ_TO_SEQ_CAUSAL_LM "
+    "speech-seq2seq=SPEECH_SEQ_2_SEQ masked-lm=MASKED_LM image-text-to-text=IMAGE_TEXT_TO_TEXT "
+    "document-question-answering=DOCUMENT_QUESTION_ANSWERING table-question-answering=TABLE_QUESTION_ANSWERING "
+    "visual-question-answering=VISUAL_QUESTION_ANSWERING retrieval=RETRIEVAL "
+    "audio-classification=AUDIO_CLASSIFICATION audio-frame-classification=AUDIO_FRAME_CLASSIFICATION "
+    "audio-xvector=AUDIO_XVECTOR ctc=CTC rnnt=RNNT tdt=TDT "
+    "video-classification=VIDEO_CLASSIFICATION object-detection=OBJECT_DETECTION "
+    "zero-shot-image-classification=ZERO_SHOT_IMAGE_CLASSIFICATION "
+    "zero-shot-object-detection=ZERO_SHOT_OBJECT_DETECTION semantic-segmentation=SEMANTIC_SEGMENTATION "
+    "instance-segmentation=INSTANCE_SEGMENTATION universal-segmentation=UNIVERSAL_SEGMENTATION "
+    "image-segmentation=IMAGE_SEGMENTATION mask-generation=MASK_GENERATION depth-estimation=DEPTH_ESTIMATION "
+    "normal-estimation=NORMAL_ESTIMATION pointmap-estimation=POINTMAP_ESTIMATION pose-estimation=POSE_ESTIMATION "
+    "keypoint-detection=KEYPOINT_DETECTION keypoint-matching=KEYPOINT_MATCHING image-matting=IMAGE_MATTING "
+    "image-to-image=IMAGE_TO_IMAGE masked-image-modeling=MASKED_IMAGE_MODELING "
+    "causal-image-modeling=CAUSAL_IMAGE_MODELING text-recognition=TEXT_RECOGNITION "
+    "table-recognition=TABLE_RECOGNITION text-to-spectrogram=TEXT_TO_SPECTROGRAM text-to-waveform=TEXT_TO_WAVEFORM "
+    "time-series-classification=TIME_SERIES_CLASSIFICATION time-series-prediction=TIME_SERIES_PREDICTION "
+    "time-series-regression=TIME_SERIES_REGRESSION multimodal-lm=MULTIMODAL_LM pretraining=PRETRAINING"
+)
+TASKS = {task: f"MODEL_FOR_{name}_MAPPING_NAMES" for task, name in (one.split("=") for one in _MAPPINGS.split())}
 
 FLOAT_MASKS = {"prophetnet", "splinter"}  # an integer mask times float64's smallest number is NaN in these
 # Special tokens that question answering looks for in the text: the config field that names the token, and the places.
@@ -122,12 +66,17 @@ REFUSALS = {  # by model type
     "gemma4_assistant": _DRAFTER,
     "gemma4_unified_assistant": _DRAFTER,
     "layoutlmv2": "It needs the package detectron2.",
-    "lxmert": "It needs features of detected image regions beside the text, and picks an answer from a list.",
     "mra": "Without its CUDA kernels the library returns zeros for every attention, so there is nothing to explain.",
-    "shieldgemma2": "It needs an image and a text prompt together.",
+    "bark": "It has no forward pass: it only generates, with its parts in turn.",
+    "edgetam": "Its vision tower needs the package timm.",
+    "edgetam_video": "Its vision tower needs the package timm.",
+    "fast_vlm": "Its vision tower needs the package timm.",
+    "perception_lm": "Its vision tower needs the package timm.",
+    "qwen2_5_omni": "It has no forward pass: it only generates, with its parts in turn.",
+    "qwen3_omni_moe": "It has no forward pass: it only generates, with its parts in turn.",
     "timm_wrapper": "It needs the package timm.",
 }
-REFUSALS_IN_FLOAT64 = {"canine": _OVERFLOW, "xglm": _OVERFLOW}
+REFUSALS_IN_FLOAT64 = {"canine": _OVERFLOW, "fsmt": _OVERFLOW, "xglm": _OVERFLOW}
 
 
 @dataclass(frozen=True)
@@ -144,79 +93,15 @@ class CannotBuild(Exception):  # noqa: N818 - the sweep reads better with the pl
 
 
 def cases() -> list[Case]:
-    """Every pair of task and architecture the installed library registers, so that no sweep picks its own."""
+    """Every head class the installed library registers for a model type, so that no sweep picks its own."""
     from transformers.models.auto import modeling_auto
 
-    found = set()
+    found: dict[tuple[str, str], Case] = {}
     for task, mapping in TASKS.items():
-        for model_type, names in getattr(modeling_auto, mapping).items():
+        for model_type, names in getattr(modeling_auto, mapping, {}).items():
             for name in (names,) if isinstance(names, str) else names:
-                found.add(Case(task, name, model_type))
-    return sorted(found, key=lambda case: (case.task, case.architecture, case.model_type))
-
-
-def _capped(name: str, value: Any) -> Any:
-    """The value, capped by the first pattern that fits its name, since later patterns are the broader ones."""
-    if type(value) is not int or value <= 0:
-        return value
-    return min([value, *[cap for pattern, cap in CAPS if re.fullmatch(pattern, name)][:1]])
-
-
-def _special_tokens(names: list[str]) -> dict[str, int]:
-    """Small distinct ids for every special token, since the defaults lie outside the small vocabulary."""
-    fixed = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    rest = sorted(n for n in names if re.fullmatch(r".*token_(id|index)", n) and n not in fixed)
-    return {n: v for n, v in fixed.items() if n in names} | {n: 3 + i for i, n in enumerate(rest)}
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    """A field's declared default, which (unlike the instance's value) still says what is derived later."""
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return field.default
-
-
-def _layer_lists(default: PreTrainedConfig, names: list[str]) -> dict[str, Any]:
-    """One layer of each kind a hybrid model mixes, so that capping the depth does not drop a kind."""
-    depth = getattr(default, "num_hidden_layers", None)
-    values = {name: _peek(default, name) for name in names}
-    lists = {name: v for name, v in values.items() if isinstance(v, list | tuple) and len(v) == depth and depth > 2}
-    if not lists:
-        return {}
-    kinds = list(zip(*lists.values(), strict=True))
-    first = sorted({kind: -index for index, kind in reversed(list(enumerate(map(repr, kinds))))}.values(), reverse=True)
-    picked = [-index for index in first] if len(first) > 1 else [0, 1]
-    return {name: [_capped(name, v[i]) for i in picked] for name, v in lists.items()} | {
-        "num_hidden_layers": len(picked)
-    }
-
-
-def _peek(config: PreTrainedConfig, name: str) -> Any:
-    """A config value, or None where reading it raises (some per-layer fields refuse to be read globally)."""
-    try:
-        return getattr(config, name, None)
-    except Exception:
-        return None
-
-
-def shrink(config_class: type[PreTrainedConfig], **given: Any) -> PreTrainedConfig:
-    """The class's default config with every size capped, nested configs included."""
-    default = config_class()
-    fields = {field.name: _default(field) for field in dataclasses.fields(config_class)}
-    small: dict[str, Any] = _special_tokens(list(fields))
-    for name, value in fields.items():
-        if _capped(name, value) is not value:
-            small[name] = _capped(name, value)
-        elif name in NEEDED and _peek(default, name) is None:
-            small[name] = NEEDED[name]
-        nested = _peek(default, name)
-        if hasattr(nested, "model_type") and hasattr(nested, "to_dict"):
-            small[name] = shrink(type(nested))
-    if "kv_lora_rank" in fields:  # latent attention expands to all heads, whatever the field says
-        small["num_key_value_heads"] = small["num_attention_heads"]
-    small |= _layer_lists(default, list(fields))
-    small |= OVERRIDES.get(config_class.model_type, {}) | given
-    return config_class(**small)
+                found.setdefault((model_type, name), Case(task, name, model_type))
+    return sorted(found.values(), key=lambda case: (case.task, case.architecture, case.model_type))
 
 
 def _refill(model: PreTrainedModel) -> None:
@@ -224,7 +109,7 @@ def _refill(model: PreTrainedModel) -> None:
     seen: set[int] = set()
     for module in model.modules():
         for parameter in module.parameters(recurse=False):
-            if id(parameter) not in seen and parameter.is_floating_point():
+            if id(parameter) not in seen and parameter.is_floating_point() and parameter.numel():
                 seen.add(id(parameter))
                 if isinstance(module, NORMS) and parameter is module.weight:
                     parameter.data.fill_(1.0)  # some architectures start these gains near zero
@@ -244,20 +129,25 @@ def _refill_one(data: Tensor, convolution: bool) -> None:
         data.mul_(wanted / data.std())
 
 
-def _calibrate(model: PreTrainedModel, inputs: dict[str, Tensor]) -> None:
-    """Gives batch norms the statistics of random images, without which deep convolutions fade to a constant."""
-    norms = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-    if not norms or "pixel_values" not in inputs:
+def _calibrate(model: PreTrainedModel, inputs: dict[str, Any]) -> None:
+    """Gives batch norms the statistics of random inputs, without which deep convolutions fade to a constant."""
+    norms = [module for module in model.modules() if isinstance(module, NORMS[0])]
+    if not norms:
         return
+    if set(inputs) == {"pixel_values"}:
+        one = inputs["pixel_values"][:1]
+        inputs = {"pixel_values": torch.randn_like(one.expand(16, *(-1 for _ in one.shape[1:])))}
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.train()
         norm.momentum = None  # plain average, that is the statistics of the one batch below
-    with torch.no_grad():
-        model(pixel_values=torch.randn_like(inputs["pixel_values"][:1].expand(16, -1, -1, -1)))
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.eval()
-        norm.momentum = momentum
+    try:
+        with torch.no_grad():
+            model(**inputs)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.eval()
+            norm.momentum = momentum
 
 
 @contextmanager
@@ -310,9 +200,7 @@ def build(
         raise CannotBuild(refusals[case.model_type])
     try:
         with _construction(seed):
-            model = _construct(case).to(dtype).eval()
-            if (size := sum(p.numel() for p in model.parameters())) > MAX_PARAMETERS:
-                raise CannotBuild(f"It still has {size:,} parameters after shrinking.")
+            model = _sized(_construct(case)).to(dtype).eval()
             _refill(model)
             inputs = inputs_for(case, model.config, dtype, shape)
             _calibrate(model, inputs)
@@ -328,21 +216,91 @@ def build(
     return model, inputs
 
 
-def _construct(case: Case) -> PreTrainedModel:
+@dataclass(frozen=True)
+class Built:
+    """A tiny random model in eval mode, two examples it has run on, the batch they make, and what to explain."""
+
+    model: PreTrainedModel
+    examples: list[dict[str, Any]]
+    batch: dict[str, Any]
+    target: Reading
+    note: str = ""  # where the model itself treats a batch otherwise than its examples
+
+
+def build_whole(case: Case, seed: int = 0, dtype: torch.dtype = torch.float64) -> Built:
+    """The model with inputs of every modality it reads: token types, more than 64 tokens, uneven lengths."""
+    refusals = REFUSALS | REFUSALS_IN_FLOAT64 if dtype is torch.float64 else REFUSALS
+    if case.model_type in refusals:
+        raise CannotBuild(refusals[case.model_type])
+    try:
+        with _construction(seed):
+            return _with_inputs(case, _sized(_construct(case, POSITIONS)).to(dtype).eval(), dtype)
+    except CannotBuild:
+        raise
+    except Exception as error:
+        text = str(error).strip().split("\n")[0]
+        raise CannotBuild(f"The library raises {type(error).__name__}: {text}") from error
+
+
+def _with_inputs(case: Case, model: PreTrainedModel, dtype: torch.dtype) -> Built:
+    """Uneven lengths, unless the model itself then gives an example another answer in a batch than alone."""
+    _refill(model)
+    subject = Subject(case, model, dtype)
+    pad = pad_of(subject)
+    for lengths in (LENGTHS, LENGTHS[:1] * len(LENGTHS)):
+        each = examples(subject, lengths)
+        batch = collate(each, pad, STRIPS.get(case.model_type))
+        if lengths == LENGTHS:
+            _calibrate(model, batch)
+        with torch.no_grad():
+            singles, again = [model(**one) for one in each], model(**each[0])
+            target = reading_of(singles)
+            alone = torch.cat([target(one) for one in singles])
+            if not bool(alone.isfinite().all()):
+                raise CannotBuild("Its outputs are not finite.")
+            if not torch.allclose(target(again), target(singles[0]), rtol=TOLERANCE[dtype]):
+                raise CannotBuild("Its forward pass is random: the same input gives another output.")
+            try:
+                together = target(model(**batch))
+            except Exception as error:
+                note = f"the model does not take a batch of two: {type(error).__name__}"
+                continue
+        if together.shape != alone.shape:
+            note = f"its outputs {tuple(together.shape)} are not one per example"
+        elif torch.allclose(together, alone, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]):
+            return Built(model, each, batch, target)
+        else:
+            note = "the model itself gives an example another answer in a batch than alone"
+    return Built(model, each, batch, target, note)
+
+
+def _sized(model: PreTrainedModel) -> PreTrainedModel:
+    if (size := sum(p.numel() for p in model.parameters())) > MAX_PARAMETERS:
+        raise CannotBuild(f"It still has {size:,} parameters after shrinking.")
+    return model
+
+
+def _construct(case: Case, positions: int = 64) -> PreTrainedModel:
     """The library's own random model of the shrunken config."""
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     transformers.logging.set_verbosity_error()
     model_class = getattr(transformers, case.architecture)
-    config = shrink(CONFIG_MAPPING[case.model_type], num_labels=2 if case.task == "question-answering" else LABELS)
+    config = shrink(CONFIG_MAPPING[case.model_type], positions, num_labels=_labels(case))
     config._experts_implementation = "eager"  # the grouped kernel knows no float64
     if case.task == "causal-lm" and hasattr(config, "is_decoder"):
         config.is_decoder = True  # without it the encoder families look ahead
+        config.causal = True  # as XLM and FlauBERT call it
     wanted = model_class.config_class
     if not isinstance(config, wanted):  # a text-only class of a multimodal family takes the nested text config
-        config = next(nested for nested in vars(config).values() if isinstance(nested, wanted))
+        config = next((nested for nested in vars(config).values() if isinstance(nested, wanted)), config)
     return model_class(config)
+
+
+def _labels(case: Case) -> int:
+    """Two ends of an answer; colour and opacity of a matte; else any few classes."""
+    return 2 if "question-answering" in case.task else 4 if case.task == "image-matting" else LABELS
 
 
 def logits_of(output: Any) -> Tensor:

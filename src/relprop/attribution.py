@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import relprop.methods  # noqa: F401  (fills the registry)
-from relprop.engine.calling import answers_questions, is_dispatched
+from relprop.engine.calling import answers_questions, check_visible, is_dispatched, unwrapped
 from relprop.engine.propagation import Propagation
 from relprop.engine.run import predict
 from relprop.errors import InputError, ModelError
+from relprop.padding import lets_through
 from relprop.registry import METHODS
 from relprop.rulebook.rulesets import RuleSet, ruleset
 from relprop.targets import Several, name_of, terms_of
@@ -30,7 +31,7 @@ def attribute(
     method: str = DEFAULT_METHOD,
     **options: Any,
 ) -> Attribution:
-    """Explain a batch: scores [batch, units] and value [batch].
+    """Explain a batch: per explained input scores [batch, units], and value [batch].
 
     `inputs` are the model's keyword arguments, or its one tensor. `target` is a class index or name, None for the
     prediction, a pair for a difference, a list with one an example, or a function of the outputs. `relprop methods`
@@ -40,16 +41,27 @@ def attribute(
     record.check(options)
     if isinstance(target, Several) and not record.several:
         raise InputError(f'method "{record.name}" explains one target at a time')
+    model = check_model(model)
     named = _named(model, inputs)
-    check_model(model)
     _check_inputs(model, named)
 
     def explained(target: Any) -> Attribution:
-        return record.function(model, named, target, **options)  # type: ignore[no-any-return]
+        return _finite(record.function(model, named, target, **options))
 
     if record.additive or not answers_questions(model):
         return explained(target)
     return _term_by_term(explained, predict(model, named, target).exact)
+
+
+def _finite(found: Attribution) -> Attribution:
+    """No number is better than one that is none."""
+    for name, scores in found.parts.items():
+        for number in torch.nonzero(~scores.flatten(1).isfinite().all(1)).flatten().tolist():
+            raise ModelError(
+                f'"{found.method}" gives scores of "{name}" that are not finite for example {number}: a number on the '
+                "way is too large for the model's dtype, or a row of the attention mask hides everything"
+            )
+    return found
 
 
 def _term_by_term(explained: Callable[[Any], Attribution], targets: Sequence[Any]) -> Attribution:
@@ -70,7 +82,7 @@ def _term_by_term(explained: Callable[[Any], Attribution], targets: Sequence[Any
 
     return replace(
         found[0],
-        scores=added([one.scores for one in found]),
+        parts={name: added([one.parts[name] for one in found]) for name in found[0].parts},
         value=added([one.value for one in found]),
         target=tuple(map(name_of, targets)),
         ledger=None,  # of the first term alone
@@ -92,11 +104,17 @@ def rules(name: str | RuleSet) -> Propagation:
     return Propagation(ruleset(name))
 
 
-def check_model(model: nn.Module) -> None:
+def check_model(model: Any) -> nn.Module:
+    """The user's own model, taken out of what torch.compile or DataParallel put around it. Raises if it is none."""
+    if isinstance(model, torch.export.ExportedProgram):
+        raise ModelError("an exported program cannot be explained; give the model that it was made from")
     if not isinstance(model, nn.Module):
         raise ModelError(f"a model is a torch.nn.Module, got {type(model).__name__}")
+    model = unwrapped(model)
+    check_visible(model)
     if any(parameter.is_meta for parameter in model.parameters()) and not is_dispatched(model):
         raise ModelError("the model has no weights yet (meta device); load them before explaining")
+    return model  # type: ignore[no-any-return]
 
 
 def _named(model: nn.Module, inputs: Mapping[str, Any] | Tensor) -> dict[str, Any]:
@@ -115,8 +133,8 @@ def _check_inputs(model: nn.Module, inputs: dict[str, Any]) -> None:
         if value.numel() == 0:
             raise InputError(f'input "{name}" is empty: its shape is {tuple(value.shape)}')
     mask = tensors.get("attention_mask")
-    if mask is not None and mask.dim() == 2:
-        empty = torch.nonzero((mask != 0).sum(1) == 0).flatten().tolist()
+    if mask is not None and mask.dim() > 1:
+        empty = torch.nonzero(~lets_through(mask).flatten(1).any(1)).flatten().tolist()
         if empty:
             raise InputError(f"row {empty[0]} of the batch is all padding: there is nothing to explain in it")
     ids, table = tensors.get("input_ids"), _table(model)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
 from relprop.attribution import check_model
-from relprop.engine.run import Flow, predict, propagate
-from relprop.methods.reading import Inputs, batch_size, close, example, unit_scores
+from relprop.engine.leaves import batch_of
+from relprop.engine.run import Flow, look, predict, propagate
+from relprop.methods.reading import Inputs, attribution, close, example, unit_scores
 from relprop.rulebook.rulesets import Expand, RuleSet, ruleset
 from relprop.types import Ledger
 
@@ -37,6 +39,8 @@ class Report:
     ops: tuple[OpUse, ...]
     ledger: Ledger
     tolerance: float
+    place: Mapping[str, str] = field(default_factory=dict)  # where each part is read by default
+    warnings: tuple[str, ...] = ()  # what the numbers do not say
 
     @property
     def unchanged(self) -> bool:
@@ -54,6 +58,10 @@ class Report:
 
     @property
     def verdict(self) -> str:
+        return "; but ".join([self._verdict, *self.warnings])
+
+    @property
+    def _verdict(self) -> str:
         if not self.unchanged:
             return f"the rules change the model's output by {self.change:.1e}: do not trust explanations of this model"
         if self.closes:
@@ -63,19 +71,24 @@ class Report:
 
 def check(model: nn.Module, inputs: Inputs, target: Any = None, rules: str | RuleSet = "lrp_conservative") -> Report:
     """Explain one example with its ledger, and compare the output with the plain model's."""
-    check_model(model)
+    model = check_model(model)
     used = ruleset(rules)
-    if batch_size(inputs) > 1:
+    if batch_of(inputs) > 1:
         inputs = example(inputs, 0)
     plain = predict(model, inputs, target)
-    # From the word embeddings where there are any, so that positions are booked apart.
-    flow = propagate(model, inputs, plain.exact[0], used, at=("word_embeddings", "block", "input"), ledger=True)
+    # From where each input enters, so that positions are booked apart.
+    flow = propagate(model, inputs, plain.exact[0], used, at="leaf", ledger=True)
     relevance = flow.relevance()
-    ledger = close(flow, relevance, unit_scores(flow, relevance, inputs))
+    parts = unit_scores(flow, relevance, inputs)
+    ledger = close(flow, relevance, parts)
     scale = plain.value.abs().max() if plain.rows is None else plain.rows.abs().max()
     change = ((flow.chosen.value - plain.value).abs().max() / scale.clamp_min(1e-30)).item()
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    return Report(used.name, change, _ops(flow, used), ledger, _COARSE.get(dtype, TOLERANCE))
+    found = attribution(flow, used.name, parts)
+    default = look(model, inputs, plain.exact[0])
+    place = {source.part: source.place for source in default.sources}
+    ops, tolerance = _ops(flow, used), _COARSE.get(dtype, TOLERANCE)
+    return Report(used.name, change, ops, ledger, tolerance, place, found.warnings)
 
 
 def _ops(flow: Flow, rules: RuleSet) -> tuple[OpUse, ...]:

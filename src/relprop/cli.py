@@ -264,6 +264,7 @@ def check(
     typer.echo(
         f"outputs: {'unchanged' if report.unchanged else 'CHANGED'} (largest relative change {report.change:.1e})"
     )
+    typer.echo("scores are read at: " + ", ".join(f"{part} ({place})" for part, place in report.place.items()))
     typer.echo(f"verdict: {report.verdict}")
     if not (report.unchanged and report.closes):
         raise typer.Exit(1)

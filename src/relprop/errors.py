@@ -20,6 +20,10 @@ class ModelError(RelpropError):
     """The model cannot be loaded, or cannot be explained."""
 
 
+class RelpropWarning(UserWarning):
+    """Something that an explanation's numbers do not say."""
+
+
 class UnknownNameError(RelpropError):
     """A name that no registry holds."""
 

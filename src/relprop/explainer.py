@@ -24,7 +24,7 @@ from relprop.loading import load
 from relprop.metrics import FAITHFULNESS, faithfulness
 from relprop.questions import Questions, paired
 from relprop.registry import METHODS
-from relprop.texts import Texts
+from relprop.texts import Texts, warned
 from relprop.types import Attribution
 
 _LONG_WORK = 8  # batches from which on a progress bar is worth its line
@@ -43,7 +43,7 @@ class Explainer:
         elif not isinstance(model, nn.Module) and hasattr(model, "model"):  # a transformers pipeline
             own = getattr(model, "tokenizer", None) or getattr(model, "image_processor", None)
             model, tokenizer = model.model, own if tokenizer is None else tokenizer
-        check_model(model)
+        model = check_model(model)
         self.model: Any = model
         self.tokenizer = tokenizer
         self.domain: Texts | Images | Graphs = _domain(model, tokenizer)
@@ -160,7 +160,7 @@ class Explainer:
         with shared_passes() if len(asked) > 1 else nullcontext():
             for name in sorted(asked, key=lambda name: (not METHODS[name].two_way, not METHODS[name].maps)):
                 settled = self.domain.options(METHODS[name].options, asked[name], rows, inputs)
-                found[name] = attribute(self.model, inputs, targets, name, **settled)
+                found[name] = warned(attribute(self.model, inputs, targets, name, **settled))
         return found
 
     def evaluate(

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from relprop.domains.image import Frame, frame, is_image_processor, opened, pixels
-from relprop.domains.patches import Grid, patch_grid
+from relprop.domains.patches import patch_grid
 from relprop.engine.calling import device_of
 from relprop.errors import InputError, ModelError
 from relprop.image_explanation import ImageExplanation
@@ -43,7 +43,6 @@ class Images:
         self.model = model
         self.processor = processor
         self._frames: dict[tuple[int, int], Frame] = {}
-        self._grids: dict[torch.Size, Grid] = {}
 
     def encode(self, given: Sequence[Any], max_length: int | None = None) -> list[Pixels]:
         if max_length is not None:
@@ -91,7 +90,7 @@ class Images:
         return target
 
     def explanation(self, given: Any, row: Pixels, found: Attribution, number: int) -> ImageExplanation:
-        scores, rest = self._on_grid(found.method, found.scores[number].double().cpu(), row.values)
+        scores, rest = _on_grid(found, number, row.values)
         value = found.value[number].item()
         best, probability = likeliest(self.model, found, number)
         baseline = None if found.baseline is None else found.baseline[number].item()
@@ -111,25 +110,24 @@ class Images:
             baseline=baseline,
         )
 
-    def _on_grid(
-        self, method: str, scores: Tensor, values: Tensor
-    ) -> tuple[np.ndarray[Any, np.dtype[np.float64]], float]:
-        """Scores of patches or of pixels as [rows, columns], and what other tokens have."""
-        height, width = values.shape[-2:]
-        if len(scores) == height * width:
-            return scores.view(height, width).numpy(), 0.0
-        if values.shape not in self._grids:
-            self._grids[values.shape] = patch_grid(self.model, self._as_input(values[None]))
-        grid = self._grids[values.shape]
-        if len(scores) != grid.count:
-            raise ModelError(
-                f'"{method}" gives {len(scores)} scores, and the first block reads {grid.count} places of the image: '
-                "they do not fit each other; use lrp_ah_ln or integrated_gradients instead"
-            )
-        others = torch.ones(grid.count, dtype=torch.bool).index_fill(0, grid.places, False)
-        return scores[grid.places].view(grid.rows, grid.columns).numpy(), scores[others].sum().item()
-
     def _as_input(self, values: Tensor) -> Tensor:
         """Where and as what the model computes."""
         first = next(parameter for parameter in self.model.parameters() if parameter.is_floating_point())
         return values.to(device_of(self.model), first.dtype)
+
+
+def _on_grid(found: Attribution, number: int, values: Tensor) -> tuple[np.ndarray[Any, np.dtype[np.float64]], float]:
+    """Scores of patches or of pixels as [rows, columns], and what other tokens have."""
+    ((part, every),) = found.parts.items()
+    scores = every[number].double().cpu()
+    colours, height, width = values.shape[-3:]
+    if len(scores) == height * width:
+        return scores.view(height, width).numpy(), 0.0
+    if len(scores) == colours * height * width:
+        return scores.view(colours, height, width).sum(0).numpy(), 0.0
+    windows = found.windows.get(part)
+    if windows is None:
+        raise ModelError(f'"{found.method}" gives {len(scores)} scores that are no windows of the image')
+    grid = patch_grid(windows[number])
+    others = torch.ones(len(scores), dtype=torch.bool).index_fill(0, grid.places, False)
+    return scores[grid.places].view(grid.rows, grid.columns).numpy(), scores[others].sum().item()

@@ -17,9 +17,10 @@ from relprop.domains.text import Encoded
 from relprop.engine.calling import call, evaluating, generates
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.loading import quiet
+from relprop.outputs import logits_of
 from relprop.registry import METHODS
-from relprop.targets import Several, TokenAt, logits_of
-from relprop.texts import Texts, plain_ledger
+from relprop.targets import Several, TokenAt
+from relprop.texts import Texts, plain_ledger, scores_of, warned
 from relprop.types import Attribution, Ledger, Unit
 
 TOGETHER = 32  # tokens explained from one forward pass: what flows back to each is kept until all have
@@ -346,11 +347,11 @@ class _Work:
     def _attribute(self, rows: list[Encoded], target: Any) -> Attribution:
         inputs = self.domain.inputs(rows)
         settled = self.domain.options(METHODS[self.method].options, self.options, rows, inputs)
-        return attribute(self.domain.model, inputs, target, self.method, **settled)
+        return warned(attribute(self.domain.model, inputs, target, self.method, **settled))
 
     def _part(self, found: Attribution, number: int, i: int) -> _Part:
         value = found.value[number].item()
-        scores = tuple(found.scores[number, : len(self.prefixes[i].units)].double().tolist())
+        scores = tuple(scores_of(found)[number, : len(self.prefixes[i].units)].double().tolist())
         baseline = None if found.baseline is None else found.baseline[number].item()
         ledger = found.ledger[number] if found.ledger else plain_ledger(found.method, value, sum(scores), baseline)
         return _Part(scores, value, ledger, baseline)

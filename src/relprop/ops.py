@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,18 +17,36 @@ from relprop.errors import ModelError
 Function = Callable[..., Any]
 
 # Properties that return a tensor; every other property (shape, dtype, device, ...) is a question, not an operation.
-TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag"}
+TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag", "data"}
 
 ALIASES = {
     "radd": "add", "rmul": "mul", "multiply": "mul", "true_divide": "div", "truediv": "div", "divide": "div",
-    "subtract": "sub", "rtruediv": "rdiv", "absolute": "abs", "clip": "clamp", "concat": "cat", "concatenate": "cat",
-    "mm": "matmul", "bmm": "matmul", "mv": "matmul", "dot": "matmul", "negative": "neg", "special_erf": "erf",
-    "special_expit": "sigmoid", "special_softmax": "softmax", "vector_norm": "norm", "linalg_norm": "norm",
-    "linalg_vector_norm": "norm", "native_layer_norm": "layer_norm", "setitem": "index_put", "iadd": "add",
+    "subtract": "sub", "absolute": "abs", "clip": "clamp", "concat": "cat", "concatenate": "cat",
+    "mm": "matmul", "bmm": "matmul", "mv": "matmul", "dot": "matmul", "vdot": "matmul", "linalg_matmul": "matmul",
+    "negative": "neg", "expit": "sigmoid", "_softmax": "softmax", "_log_softmax": "log_softmax",
+    "vector_norm": "norm", "linalg_norm": "norm", "linalg_vector_norm": "norm", "linalg_matrix_norm": "norm",
+    "frobenius_norm": "norm", "setitem": "index_put", "iadd": "add",
     "isub": "sub", "imul": "mul", "itruediv": "div", "idiv": "div", "ipow": "pow", "float_power": "pow",
+    "arctan": "atan", "arcsinh": "asinh", "fix": "trunc", "ger": "outer", "moveaxis": "movedim",
 }  # fmt: skip
 
+# Operands the other way round: `1 - x` is called as `x.__rsub__(1)`, and is `sub(1, x)`.
+REFLECTED = {"rsub": "sub", "rdiv": "div", "rtruediv": "div", "rpow": "pow", "rmatmul": "matmul"}
+
 IN_PLACE = {"setitem", "iadd", "isub", "imul", "itruediv", "idiv", "ipow"}
+
+# In-place operations that change a tensor's shape and leave its memory as it is: they are run as they are.
+RESHAPED_IN_PLACE = {
+    "unsqueeze",
+    "squeeze",
+    "transpose",
+    "t",
+    "swapaxes",
+    "swapdims",
+    "as_strided",
+    "resize",
+    "resize_as",
+}
 
 # Position of a positional `inplace` argument in torch.nn.functional signatures (x, ..., inplace).
 INPLACE_ARGUMENT = {
@@ -36,9 +54,26 @@ INPLACE_ARGUMENT = {
     "leaky_relu": 2, "threshold": 3, "hardtanh": 3, "dropout": 3, "dropout1d": 3, "dropout2d": 3, "alpha_dropout": 3,
 }  # fmt: skip
 
-_OWN = {"aten", "prims", "prim"}  # namespaces of torch's own operations
+# Names of leading arguments, in order, where they are not (input, second operand).
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    "where": ("condition", "input", "other"), "lerp": ("input", "end", "weight"), "linear": ("input", "weight", "bias"),
+    "addcmul": ("input", "tensor1", "tensor2"), "addcdiv": ("input", "tensor1", "tensor2"),
+    "addmm": ("input", "mat1", "mat2"), "addmv": ("input", "mat", "vec"), "addr": ("input", "vec1", "vec2"),
+    "baddbmm": ("input", "batch1", "batch2"), "addbmm": ("input", "batch1", "batch2"),
+    "scaled_dot_product_attention": ("query", "key", "value"),
+    "multi_head_attention_forward": ("query", "key", "value"),
+}  # fmt: skip
+SECOND_OPERAND = ("other", "mat2", "vec", "vec2", "tensor", "exponent")
 
-SECOND_OPERAND = ("other", "mat2", "vec2", "exponent")
+# What these return does not depend on the values that they are given.
+VALUELESS = {
+    "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
+    "new_ones", "new_empty", "new_full", "new_tensor", "new_empty_strided", "empty_strided",
+}  # fmt: skip
+# Of these only the first tensor's values count.
+LIKE = {"to", "type_as", "view_as", "reshape_as", "expand_as"}
+
+_OWN = {"aten", "prims", "prim"}  # namespaces of torch's own operations
 
 # Operations in which an operand that does not depend on the input adds a constant to the result.
 AFFINE = {
@@ -47,7 +82,7 @@ AFFINE = {
     "select_scatter", "copy", "fill", "zero", "maximum", "minimum", "max", "min", "amax", "batch_norm", "addmm",
     "baddbmm", "addbmm", "addcmul", "lerp", "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "layer_norm", "group_norm", "index_reduce", "constant_pad_nd", "block_diag",
-    "rounding",
+    "rounding", "addcdiv", "addmv", "addr", "norm_bias",
 }  # fmt: skip
 
 # Where an additive bias stands among the positional arguments, and the dimension of the result that it spans.
@@ -65,6 +100,8 @@ class Op:
     function: Function
     in_place: bool = False
     query: bool = False
+    reshapes: bool = False  # in place, and of the shape alone
+    reflected: bool = False  # its operands come the other way round
     custom: bool = False  # from outside of torch's own operations: it may have no gradient
 
 
@@ -93,8 +130,17 @@ def _identify(func: Function) -> Op:
         return Op(spelled, func, query=True)
     name = spelled.strip("_") if spelled.startswith("__") else spelled.rstrip("_")
     in_place = name in IN_PLACE or (spelled.endswith("_") and not spelled.startswith("__"))
+    if in_place and name in RESHAPED_IN_PLACE:
+        return Op(name, func, in_place=True, reshapes=True)
+    if name in REFLECTED:
+        return Op(REFLECTED[name], _reflected(func), reflected=True)
+    name = name.removeprefix("special_")
     canonical = ALIASES.get(name, name)
     return Op(canonical, _out_of_place(func, canonical) if in_place else func, in_place)
+
+
+def _reflected(func: Function) -> Function:
+    return lambda first, second, **kwargs: func(second, first, **kwargs)
 
 
 def _out_of_place(func: Function, name: str) -> Function:
@@ -109,14 +155,16 @@ def _out_of_place(func: Function, name: str) -> Function:
     return plain if name in {"add", "sub", "mul", "div", "pow"} and plain is not None else compute
 
 
-def positional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def positional(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Operands given by name, put where they belong: `mul(x, other=y)` is `mul(x, y)`."""
-    if not args and "input" in kwargs:
-        args, kwargs = (kwargs["input"],), {name: value for name, value in kwargs.items() if name != "input"}
-    if len(args) == 1:
-        for name in SECOND_OPERAND:
-            if name in kwargs:
-                return (*args, kwargs[name]), {other: value for other, value in kwargs.items() if other != name}
+    names: tuple[str, ...] = SIGNATURES.get(op.name, ())
+    if not names:
+        second = next((name for name in SECOND_OPERAND if name in kwargs), None)
+        names = ("input",) if second is None else ("input", second)
+    for name in names[len(args) :]:
+        if name not in kwargs:
+            break
+        args, kwargs = (*args, kwargs[name]), {other: value for other, value in kwargs.items() if other != name}
     return args, kwargs
 
 
@@ -126,9 +174,9 @@ def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     if position is None or op.in_place:
         return op, args, kwargs
     if kwargs.get("inplace"):
-        return Op(op.name, op.function, in_place=True), args, {**kwargs, "inplace": False}
+        return replace(op, in_place=True), args, {**kwargs, "inplace": False}
     if len(args) > position and args[position] is True:
-        return Op(op.name, op.function, in_place=True), (*args[:position], False, *args[position + 1 :]), kwargs
+        return replace(op, in_place=True), (*args[:position], False, *args[position + 1 :]), kwargs
     return op, args, kwargs
 
 
@@ -202,18 +250,46 @@ def lerp(start: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """`torch.addcmul` spelled out."""
-    return input + tensor1 * tensor2 * value
+    product = tensor1 * tensor2
+    return input + (product if value == 1 else product * value)
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """`torch.addcdiv` spelled out."""
+    quotient = tensor1 / tensor2
+    return input + (quotient if value == 1 else quotient * value)
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`torch.baddbmm` spelled out."""
-    product = torch.matmul(batch1, batch2) * alpha
-    return input * beta + product if beta else product
+    return _add_product(input, torch.matmul(batch1, batch2), beta, alpha)
 
 
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`torch.addmm` spelled out."""
-    return baddbmm(input, mat1, mat2, beta=beta, alpha=alpha)
+    return _add_product(input, torch.matmul(mat1, mat2), beta, alpha)
+
+
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`torch.addmv` spelled out."""
+    return _add_product(input, torch.matmul(mat, vec), beta, alpha)
+
+
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`torch.addr` spelled out."""
+    return _add_product(input, vec1[:, None] * vec2[None, :], beta, alpha)
+
+
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """`torch.addbmm` spelled out."""
+    return _add_product(input, torch.matmul(batch1, batch2).sum(0), beta, alpha)
+
+
+def _add_product(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:  # what stands in `input` does not count then, were it infinite
+        return product
+    return (input if beta == 1 else input * beta) + product
 
 
 def multi_head_attention(

@@ -16,7 +16,8 @@ from relprop.domains.text import Encoded
 from relprop.engine.calling import call, evaluating
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
-from relprop.targets import ANSWER_PARTS, Against, Answer, field, name_of
+from relprop.outputs import field
+from relprop.targets import ANSWER_PARTS, Against, Answer, name_of
 from relprop.texts import Texts
 from relprop.types import Attribution
 

@@ -1,4 +1,4 @@
-"""What is explained: a function of the model's outputs that gives one number an example."""
+"""What is explained: a function of the model's outputs that gives one number per example."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from relprop.errors import TargetError, unknown_name
+from relprop.outputs import field, logits_of, which_row
+from relprop.padding import last_real_row, real_rows
 
 Labels = Mapping[int, str]
 Terms = tuple[tuple[int, Any], ...]  # of a target that is a sum: each with its sign
@@ -84,8 +86,29 @@ class TokenAt:
     against: int | None = None
 
     def __call__(self, outputs: Any) -> Tensor:
-        row = logits_of(outputs)[:, self.row]
+        logits = logits_of(outputs)
+        if logits.dim() != 3 or not -logits.shape[1] <= self.row < logits.shape[1]:
+            raise TargetError(f"the logits have shape {list(logits.shape)}: there is no row {self.row} of tokens")
+        row = logits[:, self.row]
+        for token in (self.token, self.against):
+            if token is not None:
+                class_index(token, row.shape[1], None)
         return row[:, self.token] if self.against is None else row[:, self.token] - row[:, self.against]
+
+    @property
+    def __name__(self) -> str:
+        return str(self.token) if self.against is None else f"{self.token} - {self.against}"
+
+
+@dataclass(frozen=True)
+class AtMask:
+    """A masked language model's logit of a token (by id; None = the likeliest; a pair = a difference) at [MASK].
+
+    `mask_token` is the id of [MASK] (`tokenizer.mask_token_id`); each example must hold exactly one.
+    """
+
+    mask_token: int
+    token: Any = None
 
 
 @dataclass(frozen=True)
@@ -95,63 +118,51 @@ class Several:
     targets: tuple[Callable[[Any], Tensor], ...]
 
 
-def choose(target: Any, outputs: Any, inputs: Mapping[str, Any], labels: Labels | None = None) -> Chosen:
+def choose(
+    target: Any,
+    outputs: Any,
+    inputs: Mapping[str, Any],
+    labels: Labels | None = None,
+    *,
+    next_token: bool = False,
+    mask_token: int | None = None,
+) -> Chosen:
     """Read the target off the outputs.
 
-    `target`: class index or name; None for the predicted class; a pair for a difference; a list with one target an
+    `target`: class index or name; None for the predicted class; a pair for a difference; a list with one target per
     example; for question answering "start", "end" or "span"; for language models the next token by id, None = the
-    likeliest; or a function of the outputs.
+    likeliest; `AtMask` for masked language models; or a function of the outputs. `next_token`: the model writes text,
+    so that a row of its logits scores the token that follows. `mask_token`: the id of [MASK], where the model knows it.
     """
     if callable(target):
-        return _own_function(target, outputs)
+        return _own_function(target, outputs, inputs)
     if isinstance(target, Several):
-        values = [_own_function(one, outputs).value for one in target.targets]
+        values = [_own_function(one, outputs, inputs).value for one in target.targets]
         return Chosen(torch.cat(values), tuple(map(name_of, target.targets)), exact=target.targets)
     if isinstance(target, list) and target and all(map(callable, target)):
-        values = [_own_function(one, outputs).value[i] for i, one in enumerate(target)]
-        return Chosen(torch.stack(values), tuple(map(name_of, target)), exact=tuple(target))
+        values = [_own_function(one, outputs, inputs).value for one in target]
+        if len(values[0]) != len(target):
+            raise TargetError(f"{len(target)} targets for {len(values[0])} examples")
+        value = torch.stack([each[i] for i, each in enumerate(values)])
+        return Chosen(value, tuple(map(name_of, target)), exact=tuple(target))
     if field(outputs, "start_logits") is not None:
         return _answers(target, outputs, inputs)
     logits = logits_of(outputs)
-    if logits.dim() == 3 and labels and logits.shape[2] == len(labels):
-        raise TargetError(
-            f"the model gives each token one of {len(labels)} classes; say which token's with a function, for instance "
-            "target=lambda outputs: outputs.logits[:, 3, 1]"
-        )
+    _check_length(len(logits) if logits.dim() else 0, inputs, "the model must give scores")
+    at_mask = isinstance(target, AtMask) or (
+        isinstance(target, list) and any(isinstance(one, AtMask) for one in target)
+    )
+    if logits.dim() == 3 and (at_mask or (logits.shape[1] > 1 and not next_token)):
+        return _at_mask(target, logits, outputs, inputs, labels, mask_token)
+    _check_per_token(logits, inputs, labels)
     rows = _class_rows(logits, inputs)
-    chosen = _classes(target, rows, None if logits.dim() == 3 else labels)  # a vocabulary has no class names
+    named = labels is not None and logits.dim() < 3 and len(labels) == rows.shape[1]  # a vocabulary has no class names
+    chosen = _classes(target, rows, labels if named else None)
     return Chosen(chosen.value, chosen.names, rows, chosen.exact)
 
 
-def field(outputs: Any, name: str) -> Tensor | None:
-    value = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
-    return value if isinstance(value, Tensor) else None
-
-
-def logits_of(outputs: Any) -> Tensor:
-    """The logits, wherever the model puts them."""
-    if isinstance(outputs, Tensor):
-        return outputs
-    logits = field(outputs, "logits")
-    if logits is None and isinstance(outputs, tuple | list):
-        logits = next((value for value in outputs if isinstance(value, Tensor)), None)
-    if logits is None:
-        raise TargetError(
-            f"the model returned {type(outputs).__name__} without logits; pass target=function of outputs"
-        )
-    return logits
-
-
-def last_real_row(inputs: Mapping[str, Any], length: int, batch: int) -> Tensor:
-    """Index of each example's last row that is no padding."""
-    mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
-    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.shape[1] != length:
-        return torch.full((batch,), length - 1)
-    return (torch.arange(length, device=mask.device) * (mask != 0)).argmax(1)
-
-
 def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
-    """One row of scores an example: the logits themselves, or a language model's at the last real token."""
+    """One row of scores per example: the logits themselves, or a language model's at the last real token."""
     if logits.dim() == 1:
         return logits[:, None]
     if logits.dim() == 2:
@@ -159,15 +170,83 @@ def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
     if logits.dim() == 3:
         rows = last_real_row(inputs, logits.shape[1], logits.shape[0]).to(logits.device)
         return logits[torch.arange(logits.shape[0], device=logits.device), rows]
-    raise TargetError(f"logits of shape {tuple(logits.shape)} have no single target; pass target=function of outputs")
+    raise TargetError(
+        f"logits of shape {tuple(logits.shape)} have no single target; pass target=function of outputs that gives one "
+        "number per example"
+    )
 
 
-def _own_function(target: Callable[[Any], Tensor], outputs: Any) -> Chosen:
+def _check_per_token(logits: Tensor, inputs: Mapping[str, Any], labels: Labels | None) -> None:
+    """Refuse one number per token ([batch, tokens]) where one per class is meant."""
+    ids = inputs.get("input_ids")
+    if logits.dim() != 2 or not isinstance(ids, Tensor) or ids.dim() != 2 or labels is None:
+        return
+    if ids.shape == logits.shape and logits.shape[1] not in (1, len(labels)):
+        raise TargetError(
+            f"the model gives one number for each of {logits.shape[1]} tokens; say which token's with a function, for "
+            "instance target=lambda outputs: outputs.logits[:, 3]"
+        )
+
+
+def _at_mask(
+    target: Any,
+    logits: Tensor,
+    outputs: Any,
+    inputs: Mapping[str, Any],
+    labels: Labels | None,
+    mask_token: int | None,
+) -> Chosen:
+    """A masked language model at its [MASK]. Other logits of a row per token, query or frame have no row of their own.
+
+    `exact` names the row: a copy of the example with hidden tokens may hold more masks.
+    """
+    target = target.tolist() if isinstance(target, Tensor) else target
+    each = target if isinstance(target, list) else [target] * len(logits)
+    asked = {one.mask_token for one in each if isinstance(one, AtMask)}
+    mask_token = asked.pop() if asked else mask_token
+    ids = inputs.get("input_ids")
+    per_token = isinstance(ids, Tensor) and ids.shape == logits.shape[:2]
+    if asked or not per_token or mask_token is None or (labels and len(labels) == logits.shape[2]):
+        raise TargetError(which_row(logits, outputs, inputs, len(labels) if labels else None))
+    assert isinstance(ids, Tensor)
+    masked = ids == mask_token
+    for number, count in enumerate(masked.sum(1).tolist()):
+        if count != 1:
+            raise TargetError(
+                f"example {number} holds {count} mask tokens (id {mask_token}), not one; say which row is meant with "
+                "target=relprop.targets.TokenAt(row, token)"
+            )
+    at = masked.int().argmax(1)
+    rows = logits[torch.arange(len(logits), device=logits.device), at.to(logits.device)]
+    chosen = _classes([one.token if isinstance(one, AtMask) else one for one in each], rows, None)
+    exact = tuple(
+        TokenAt(row, *one) if isinstance(one, tuple) else TokenAt(row, one)
+        for row, one in zip(at.tolist(), chosen.exact, strict=True)
+    )
+    return Chosen(chosen.value, chosen.names, rows, exact)
+
+
+def _own_function(target: Callable[[Any], Tensor], outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
     value = target(outputs)
     if not isinstance(value, Tensor) or value.dim() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise TargetError(f"the target function must give one number an example (a 1-d tensor), it gave {shape}")
+        raise TargetError(f"the target function must give one number per example (a 1-d tensor), it gave {shape}")
+    _check_length(len(value), inputs, "the target function must give one number")
     return Chosen(value, (name_of(target),) * len(value), exact=(target,) * len(value))
+
+
+def _check_length(count: int, inputs: Mapping[str, Any], what: str) -> None:
+    """Refuse numbers that are not one per example of any input."""
+    tensors = [one for one in inputs.values() if isinstance(one, Tensor) and one.dim()]
+    if tensors and not any(count in one.shape for one in tensors):
+        raise TargetError(f"{what} per example, it gave {count} for {min(map(len, tensors))} examples")
+
+
+def is_own_function(target: Any) -> bool:
+    """Whether a target computes something of its own, beyond reading logits off."""
+    if isinstance(target, list):
+        return bool(target) and all(map(is_own_function, target))
+    return callable(target) and not isinstance(target, Answer | Against | TokenAt | AtMask)
 
 
 def name_of(target: Callable[..., Any]) -> str:
@@ -236,8 +315,8 @@ def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
     each = target if isinstance(target, list) else [target] * batch
     if len(each) != batch:
         raise TargetError(f"{len(each)} targets for {batch} examples")
-    stops = (last_real_row(inputs, length, batch) + 1).tolist()
-    parts = [_answer(each[i], start[i : i + 1, :stop], end[i : i + 1, :stop]) for i, stop in enumerate(stops)]
+    real = real_rows(inputs, batch, length).to(start.device)
+    parts = [_answer(each[i], start[i : i + 1], end[i : i + 1], real[i]) for i in range(batch)]
     return Chosen(
         torch.cat([part.value for part in parts]),
         tuple(part.names[0] for part in parts),
@@ -245,15 +324,25 @@ def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
     )
 
 
-def _answer(target: Any, start: Tensor, end: Tensor) -> Chosen:
+def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> Chosen:
     """One example's answer, at the predicted or at a given place."""
     if isinstance(target, tuple) and len(target) == 2:
-        first, last = _classes(target[0], start, None), _classes(target[1], end, None)
+        first, last = _place(target[0], start, real), _place(target[1], end, real)
     elif target in (None, *ANSWER_PARTS):
-        first, last = _classes(None, start, None), _classes(None, end, None)
+        first, last = _place(None, start, real), _place(None, end, real)
     else:
         raise TargetError(f'a question-answering target is "start", "end", "span" or (start, end), got {target!r}')
     (a,), (b,) = first.exact, last.exact
     exact = Answer(None if target == "end" else a, None if target == "start" else b)
     value = {"start": first.value, "end": last.value}.get(target, first.value + last.value)
     return Chosen(value, (exact.__name__,), exact=(exact,))
+
+
+def _place(target: Any, scores: Tensor, real: Tensor) -> Chosen:
+    """A token by index, or the likeliest of the real ones."""
+    if target is None:
+        target = int(scores.detach().masked_fill(~real, -torch.inf).argmax())
+    place = _classes(target, scores, None)
+    if not real[place.exact[0]]:
+        raise TargetError(f"target {target} is out of range: that token is padding")
+    return place

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded, Text
-from relprop.engine.calling import device_of, generates, labels_of
-from relprop.errors import InputError, ModelError, TargetError
+from relprop.engine.calling import device_of, fills_masks, generates, labels_of
+from relprop.errors import InputError, ModelError, RelpropWarning, TargetError
 from relprop.explanation import Explanation
 from relprop.heads import Heads, identify, known_heads
-from relprop.methods.reading import token_ids
 from relprop.metrics import Tokens
 from relprop.registry import METHODS
+from relprop.targets import AtMask
 from relprop.types import Attribution, Entry, Ledger
 
 
@@ -88,9 +90,12 @@ class Texts:
         mask: int | None = self.tokenizer.mask_token_id
         hidden = self.padding if mask is None else mask
         if "baseline" in known and hidden is not None:
-            ids = token_ids(inputs)
-            assert ids is not None
-            settled["baseline"] = ids.masked_fill(texts.content(self.tokenizer, rows).to(ids.device), hidden)
+            ids = {name: inputs[name] for name in ("input_ids", "decoder_input_ids") if name in inputs}
+            content = texts.content(self.tokenizer, rows).split([one.shape[1] for one in ids.values()], 1)
+            settled["baseline"] = {
+                name: one.masked_fill(own.to(one.device), hidden)
+                for (name, one), own in zip(ids.items(), content, strict=True)
+            }
         if "replacement" in known and hidden is not None:
             settled["replacement"] = hidden
         if "internal_batch_size" in known and self.padding is None:
@@ -127,21 +132,32 @@ class Texts:
         """A language model: its targets are tokens."""
         return generates(self.model)
 
+    @property
+    def fills_masks(self) -> bool:
+        """A masked language model: its targets are tokens at [MASK]."""
+        return fills_masks(self.model) and self.tokenizer.mask_token_id is not None
+
     def target(self, target: Any) -> Any:
         """A language model's token as its id; a pair's as both."""
-        if not self.generates or not isinstance(target, str | tuple):
-            return target
+        if self.fills_masks and (target is None or isinstance(target, str | int | tuple)):
+            return AtMask(self.tokenizer.mask_token_id, self._token(target))
+        return self._token(target) if self.generates else target
+
+    def _token(self, target: Any) -> Any:
         if isinstance(target, tuple):
-            return tuple(self.target(one) for one in target)
+            return tuple(self._token(one) for one in target)
+        if not isinstance(target, str):
+            return target
         ids = self.tokenizer(target, add_special_tokens=False)["input_ids"]
         if len(ids) != 1:
+            kind = "next-token" if self.generates else "masked-token"
             raise TargetError(
-                f"target {target!r} is {len(ids)} tokens; a next-token target is one (mind the leading space)"
+                f"target {target!r} is {len(ids)} tokens; a {kind} target is one (mind the leading space)"
             )
         return ids[0]
 
     def explanation(self, given: Text, row: Encoded, found: Attribution, number: int) -> Explanation:
-        scores = tuple(texts.unpad(self.tokenizer, found.scores[number], row))
+        scores = tuple(texts.unpad(self.tokenizer, scores_of(found)[number], row))
         value = found.value[number].item()
         prediction, probability = self._prediction(found, number)
         baseline = None if found.baseline is None else found.baseline[number].item()
@@ -163,15 +179,29 @@ class Texts:
         best, probability = likeliest(self.model, found, number)
         if best is None:
             return "", None
-        name = repr(self.tokenizer.decode([best])) if self.generates else class_name(self.model, best)
+        tokens = self.generates or self.fills_masks
+        name = repr(self.tokenizer.decode([best])) if tokens else class_name(self.model, best)
         return name, probability
 
     def target_name(self, name: str) -> str:
-        if not self.generates:
+        if not (self.generates or self.fills_masks):
             return name
         parts = name.split(" - ")
         decoded = [repr(self.tokenizer.decode([int(part)])) if part.isdigit() else part for part in parts]
         return " - ".join(decoded)
+
+
+def scores_of(found: Attribution) -> Tensor:
+    """[batch, units]: the tokens of a text, and behind them a decoder's own."""
+    tokens = [found.parts[name] for name in ("input_ids", "decoder_input_ids") if name in found.parts]
+    return torch.cat(tokens, 1) if len(tokens) == len(found.parts) else found.scores
+
+
+def warned(found: Attribution) -> Attribution:
+    """The same; what its numbers do not say is said as a warning."""
+    for sentence in found.warnings:
+        warnings.warn(sentence, RelpropWarning, stacklevel=4)
+    return found
 
 
 def likeliest(model: Any, found: Attribution, number: int) -> tuple[int | None, float | None]:

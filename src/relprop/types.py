@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from relprop.errors import InputError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -38,6 +40,8 @@ class Entry:
 @dataclass(frozen=True)
 class Ledger:
     """Where the output went. `value` = inputs + biases + constants + unexplained, always.
+
+    Inputs have an entry for each part; what an operation gained and what it lost without explanation are two entries.
 
     Closed books have nothing unexplained: every bit of the output is traced to an input, a bias or another constant.
     """
@@ -97,8 +101,11 @@ class Ledger:
         """The totals by kind, then every module that took more than a thousandth of what moved."""
         if not self.itemised:
             return _table([*((entry.op, entry.value) for entry in self.entries), ("= value", self.value)])
+        parts = [entry for entry in self.entries if entry.kind == "input"]
+        each = [(f"  {entry.op}", entry.value) for entry in parts] if len(parts) > 1 else []
         totals: list[tuple[str, float | None]] = [
             ("inputs (sum of the scores)", self.inputs),
+            *each,
             ("biases", self.biases),
             ("positions and other constants", self.constants),
             ("unexplained", self.unexplained),
@@ -112,9 +119,13 @@ class Ledger:
         return _table([*totals, ("", None), *shown, *smaller])
 
     def _lines(self) -> Iterable[tuple[str, float]]:
+        """One per kind, module and operation: an operation's gains and losses are entries of their own."""
+        sums: dict[str, float] = {}
         for entry in self.entries:
             if entry.kind != "input":
-                yield f"{entry.kind:<11}  {entry.module or '(model)'}: {entry.op}", entry.value
+                name = f"{entry.kind:<11}  {entry.module or '(model)'}: {entry.op}"
+                sums[name] = sums.get(name, 0.0) + entry.value
+        return sums.items()
 
 
 def _table(rows: Sequence[tuple[str, float | None]]) -> str:
@@ -124,9 +135,13 @@ def _table(rows: Sequence[tuple[str, float | None]]) -> str:
 
 @dataclass(frozen=True)
 class Attribution:
-    """Scores of a batch, as tensors: [batch, units]. Padding scores exactly 0."""
+    """Scores of a batch, as tensors: for every part, by the model's own argument name, [batch, units].
 
-    scores: Tensor
+    Units of token ids are the tokens. Of any other input they are the rows of the place where it is read, and `windows`
+    tells which stretch of the input each row reads. Padding scores exactly 0.
+    """
+
+    parts: Mapping[str, Tensor]
     value: Tensor  # [batch], the explained number
     target: tuple[str, ...]  # what was explained, per example
     method: str
@@ -134,6 +149,19 @@ class Attribution:
     ledger: tuple[Ledger, ...] | None = None
     baseline: Tensor | None = None  # [batch], the value at the baseline, where the method has one
     pairs: Tensor | None = None  # [batch, units, units]: what went to the first from the second, where asked for
+    place: Mapping[str, str] = field(default_factory=dict)  # where each part was read
+    windows: Mapping[str, Tensor] = field(default_factory=dict)  # [batch, units, axes, (first, last)]
+    warnings: tuple[str, ...] = ()  # what the numbers do not say
+
+    @property
+    def scores(self) -> Tensor:
+        """The scores of the only part."""
+        if len(self.parts) != 1:
+            raise InputError(
+                f"the scores are of {len(self.parts)} inputs that are never added: take .parts[...] of one of "
+                + ", ".join(f'"{name}"' for name in self.parts)
+            )
+        return next(iter(self.parts.values()))
 
 
 @dataclass(frozen=True)

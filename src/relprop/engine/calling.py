@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.fx
 from torch import Tensor, nn
 
+from relprop.engine.leaves import batch_of as batch_of
 from relprop.engine.sources import MisfitError
 from relprop.errors import ModelError, RelpropError
+from relprop.padding import padding_mask_name
 from relprop.rulebook.zplus import OneWayError
-from relprop.targets import Chosen, Labels, Several, TokenAt
+from relprop.targets import AtMask, Chosen, Labels, Several, TokenAt, choose
 
 
 def wide(tensor: Tensor) -> Tensor:
@@ -28,18 +33,86 @@ _ANY: Any = lambda outputs: outputs  # noqa: E731  (a target that may read every
 
 def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY) -> Any:
     """`model(**inputs)`, without a cache of keys and values, and with those logits only that the target reads."""
-    settings: dict[str, Any] = {"use_cache": False}
+    settings: dict[str, Any] = {} if model in _cache_matters else {"use_cache": False}
     if generates(model) and (rows := rows_read(target, inputs)) is not None:
         settings["logits_to_keep"] = rows
     taken = inspect.signature(model.forward).parameters
     extra = {name: value for name, value in settings.items() if name in taken and name not in inputs}
     try:
-        return model(**inputs, **extra)
+        return model(**own_copies(inputs), **extra)
     except (RelpropError, MisfitError, OneWayError):
         raise
     except Exception as error:
-        reason = next(iter(str(error).splitlines()), "")
-        raise ModelError(f"running the model failed: {type(error).__name__}: {reason}") from error
+        raise ModelError(_failure(model, {**inputs, **extra}, error)) from error
+
+
+_cache_matters: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models that answer otherwise without their cache
+
+
+def settle_cache(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> None:
+    """Find out whether the model may be run without its cache of keys and values: its answer must stay the same."""
+    if model in _cache_matters or "use_cache" in inputs:
+        return
+    if "use_cache" not in inspect.signature(model.forward).parameters:
+        return
+    with torch.no_grad(), evaluating(model):
+        without = read_target(model, target, call(model, inputs, target), inputs).value
+        _cache_matters.add(model)
+        plain = read_target(model, target, call(model, inputs, target), inputs).value
+    scale = plain.abs().max().clamp_min(1e-30)
+    if plain.shape == without.shape and (plain - without).abs().max() <= 1e3 * torch.finfo(plain.dtype).eps * scale:
+        _cache_matters.discard(model)
+
+
+def _failure(model: nn.Module, inputs: Mapping[str, Any], error: Exception) -> str:
+    """Whose failure it was: the model's own, or that of relprop, under which a model that runs did not."""
+    reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    try:
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            model(**own_copies(inputs))
+    except Exception:
+        return f"running the model failed: {reason}"
+    return f"the model runs by itself, but relprop cannot follow it: {reason}"
+
+
+def own_copies(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs, objects that hold tensors copied: a model may write to them, for instance to a cache."""
+    return {name: value if isinstance(value, Tensor) else _own_copy(value) for name, value in inputs.items()}
+
+
+def _own_copy(value: Any) -> Any:
+    tensors = tensors_in(value)
+    if not tensors:
+        return value
+    return copy.deepcopy(value, {id(one): one if one.requires_grad else one.clone() for one in tensors})
+
+
+def tensors_in(value: Any, seen: set[int] | None = None) -> list[Tensor]:
+    """Every tensor that an input holds: a cache of keys and values, an encoder's outputs, a list, a dict."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or isinstance(value, nn.Module | type):
+        return []
+    seen.add(id(value))
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        parts: Iterable[Any] = value.values()
+    else:
+        parts = value if isinstance(value, list | tuple | set) else getattr(value, "__dict__", {}).values()
+    return [one for part in parts for one in tensors_in(part, seen)]
+
+
+def unexplained_inputs(inputs: Mapping[str, Any]) -> list[str]:
+    """A sentence for each input whose content no score covers: an object that holds float tensors."""
+    found = []
+    for name, value in inputs.items():
+        floating = [] if isinstance(value, Tensor) else [t for t in tensors_in(value) if t.is_floating_point()]
+        if any(tensor.numel() for tensor in floating):
+            found.append(
+                f'the input "{name}" ({type(value).__name__}) holds numbers that feed the output, and no score covers '
+                "them: the scores are of the other inputs alone"
+            )
+    return found
 
 
 def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
@@ -53,9 +126,24 @@ def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
         return max(known, default=None) if len(known) == len(each) else None
     if isinstance(target, TokenAt):
         return -target.row if target.row < 0 else None
-    mask = inputs.get("attention_mask")
-    padded = isinstance(mask, Tensor) and mask.dim() == 2 and not bool((mask[:, -1] != 0).all())
-    return None if callable(target) or padded else 1
+    if callable(target) or isinstance(target, AtMask) or inputs.get("labels") is not None:  # a loss reads every row
+        return None
+    mask = inputs.get(padding_mask_name(inputs))
+    last_are_real = not isinstance(mask, Tensor) or (mask.dim() == 2 and bool((mask[:, -1] > 0).all()))
+    return 1 if last_are_real else None
+
+
+def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
+    """The target read off the outputs, by what the model says of them."""
+    mask_token = getattr(getattr(model, "config", None), "mask_token_id", None)
+    return choose(
+        target,
+        outputs,
+        inputs,
+        labels_of(model),
+        next_token=generates(model),
+        mask_token=mask_token if isinstance(mask_token, int) else None,
+    )
 
 
 def labels_of(model: nn.Module) -> Labels | None:
@@ -64,8 +152,18 @@ def labels_of(model: nn.Module) -> Labels | None:
 
 
 def generates(model: nn.Module) -> bool:
-    """A language model: its outputs are tokens."""
-    return bool(getattr(model, "can_generate", lambda: False)())
+    """A language model: its last row scores the token that follows.
+
+    XLM and FlauBERT can generate by their class, but are masked language models unless their config says "causal".
+    """
+    causal = getattr(getattr(model, "config", None), "causal", True)
+    return causal is not False and bool(getattr(model, "can_generate", lambda: False)())
+
+
+def fills_masks(model: nn.Module) -> bool:
+    """A masked language model: it scores a vocabulary at every token, but does not write text."""
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    return head is not None and not generates(model)
 
 
 def answers_questions(model: nn.Module) -> bool:
@@ -84,10 +182,6 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 
 
-def batch_of(inputs: Mapping[str, Any]) -> int:
-    return next((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), 1)
-
-
 def check_finite(model: nn.Module, chosen: Chosen) -> None:
     numbers = chosen.value if chosen.rows is None else chosen.rows
     if not torch.isfinite(numbers).all():
@@ -99,13 +193,51 @@ def check_finite(model: nn.Module, chosen: Chosen) -> None:
 def check_live(chosen: Chosen) -> None:
     if not chosen.value.requires_grad:
         raise ModelError(
-            "no relevance can flow from the target to the input: under these rules the output is a constant "
-            "(explain logits rather than probabilities)"
+            "no relevance can flow from the target to the input: under these rules the explained number does not "
+            f"depend on any explained input ({_why_constant(chosen)})"
         )
+
+
+def _why_constant(chosen: Chosen) -> str:
+    numbers = (chosen.value if chosen.rows is None else chosen.rows).detach()
+    if not numbers.is_floating_point():
+        return f"it is of type {str(numbers.dtype).removeprefix('torch.')}: explain the scores before they are rounded"
+    if bool(((numbers >= 0) & (numbers <= 1)).all()):
+        return "it lies between 0 and 1: if it is a probability, explain the logit before the softmax or sigmoid"
+    return "the model may not use that input, or detach its output or compute it under no_grad"
+
+
+def unwrapped(model: Any) -> Any:
+    """The user's own model, inside what torch.compile, DataParallel or DistributedDataParallel put around it."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+def check_visible(model: nn.Module) -> None:
+    """Refuse a model whose torch calls cannot be seen, as a whole or in a part."""
+    for name, module in model.named_modules():
+        kind = None
+        if isinstance(module, torch.jit.ScriptModule):
+            kind = "traced or scripted by torch.jit"
+        elif isinstance(module, torch.fx.GraphModule) and any(_is_exported(node) for node in module.graph.nodes):
+            kind = "exported by torch.export"
+        if kind is not None:
+            where = f'its part "{name}"' if name else "it"
+            raise ModelError(f"the model cannot be explained: {where} is {kind}; give the model that it was made from")
+
+
+def _is_exported(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload)
 
 
 _evaluating: weakref.WeakKeyDictionary[nn.Module, list[Any]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
+_eager: list[Any] = [0, None]  # how many passes run, and the setting that they hold
 
 
 @contextmanager
@@ -120,7 +252,8 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                 module.training = False
         entry[0] += 1
     try:
-        yield
+        with _as_written():
+            yield
     finally:
         with _lock:
             entry[0] -= 1
@@ -128,3 +261,25 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                 del _evaluating[model]
                 for module in entry[1]:
                     module.training = True
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """What torch.compile made of the model, or of a part of it, runs as it was written: its calls must be seen.
+
+    torch holds this setting for all threads: the last one to leave restores it.
+    """
+    if "torch._dynamo" not in sys.modules:  # nothing can have been compiled
+        yield
+        return
+    with _lock:
+        if _eager[0] == 0:
+            _eager[1] = torch.compiler.set_stance("force_eager")
+        _eager[0] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _eager[0] -= 1
+            if _eager[0] == 0:
+                _eager[1].__exit__(None, None, None)

@@ -13,16 +13,13 @@ from torch.nn import functional as F
 
 from relprop.engine.propagation import Observer, Propagation, Run
 from relprop.engine.seen import Block, Fold, Map, Seen
-from relprop.engine.structure import Paths, calls, first_tensor, module_of, stacks
+from relprop.engine.structure import Paths, calls, first_tensor, module_of
+from relprop.engine.survey import hands_weights_on
 from relprop.errors import InputError
 from relprop.ops import Op
 from relprop.rulebook import zplus_attention
 from relprop.rulebook.attention import rows_at_a_time, watched, weights_of
 from relprop.rulebook.rulesets import RuleSet
-
-# Calls that hand an attention map on as it is.
-_CARRIES = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "double", "contiguous", "view", "reshape",
-            "clone", "masked_fill", "nan_to_num", "mul"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,14 +69,16 @@ class HeadMask:
 class Capture(Observer):
     """Sees attention maps, block inputs and what flows back to them; may let relevance through some heads only."""
 
-    def __init__(self, model: nn.Module, batch: int, watch: Watch, rules: RuleSet, live: bool = True) -> None:
+    def __init__(
+        self, model: nn.Module, blocks: Sequence[nn.Module], batch: int, watch: Watch, rules: RuleSet, live: bool = True
+    ) -> None:
         self.seen = Seen()
         self._batch = batch
         self._watch = watch
         self._rules = rules
         self._live = live  # False: nothing flows back through the blocks, only through what follows the last one
         self._paths = Paths(model)
-        self._blocks = {id(block): block is stack[-1] for stack in stacks(model) for block in stack}
+        self._blocks, self._total = {id(block) for block in blocks}, len(blocks)
         self._inside: Any = None  # the frame of the block that is running
         self._count = 0  # blocks entered
         self.end: Tensor | None = None  # where the way back ends, if before the sources
@@ -92,7 +91,7 @@ class Capture(Observer):
         left, self._inside = self._inside, frame
         if not self._live:
             self._count += frame is not None
-            if left is not None and self._blocks[id(module_of(left))]:
+            if left is not None and self._count - (frame is not None) == self._total:
                 self._make_live(mode)
         elif frame is not None:
             self._enter(mode, first_tensor(frame))
@@ -179,10 +178,7 @@ class Capture(Observer):
 
     def _follow(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
         """A softmax makes a map; dropout, casts and reshapes hand it on."""
-        if not isinstance(result, Tensor):
-            return
-        handed_on = op.name in _CARRIES and args and id(args[0]) in self._weights
-        if (op.name == "softmax" and result.dim() >= 3) or handed_on:
+        if isinstance(result, Tensor) and hands_weights_on(op, args, result, self._weights):
             self._weights[id(result)] = result
 
     def _values(self, weights: Tensor, values: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:

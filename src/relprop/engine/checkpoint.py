@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._pytree import tree_leaves, tree_map
 
+from relprop.engine.memory import Kept, address
 from relprop.engine.propagation import Observer, Propagation
 from relprop.engine.structure import calls, module_of, stacks
 from relprop.ops import Op
@@ -21,8 +25,20 @@ class _Segment:
         local = frame.f_locals
         self._mode = mode.again()
         self._call = local["self"], local["args"], local["kwargs"]
+        given = [one for one in tree_leaves(self._call[1:]) if isinstance(one, Tensor)]
+        own = [*local["self"].parameters(), *local["self"].buffers()]
+        self._memory = {address(tensor): tensor for tensor in own if not tensor.is_meta}
+        self._memory |= {address(tensor): tensor for tensor in given}
+        self._before: dict[int, Tensor] = {}  # what the block wrote to, as it was
         self._count = 0
         self._recomputed: list[Tensor | None] | None = None
+
+    def writing(self, tensor: Tensor) -> None:
+        """The block is about to write to what it was given, or to a buffer: the second run needs the old values."""
+        memory = address(tensor)
+        if memory and memory in self._memory and memory not in self._before:
+            with torch.no_grad():
+                self._before[memory] = _whole(tensor).clone()
 
     def pack(self, tensor: Tensor) -> int:
         self._count += 1
@@ -37,14 +53,50 @@ class _Segment:
         return tensor
 
     def _run_again(self) -> list[Tensor]:
-        saved: list[Tensor] = []
-        block, args, kwargs = self._call
-        with saved_tensors_hooks(lambda tensor: saved.append(tensor.detach()), _never):
-            with torch.enable_grad(), self._mode:
+        saved: list[Kept] = []
+        block, (args, kwargs) = self._call[0], self._arguments()
+        with saved_tensors_hooks(lambda tensor: saved.append(self._mode.keep(tensor)), _never):
+            with torch.enable_grad(), self._restored(), self._mode:
                 block(*args, **kwargs)
         if len(saved) != self._count:
             raise RuntimeError(f"a block saved {self._count} tensors, but {len(saved)} when it ran again")
-        return saved
+        return [kept.tensor for kept in saved]
+
+    def _arguments(self) -> tuple[Any, Any]:
+        """The block's arguments; those that it wrote to as they were, and as copies: it will write again."""
+
+        def old(value: Any) -> Any:
+            before = self._before.get(address(value)) if isinstance(value, Tensor) else None
+            if before is None:
+                return value
+            copy = before.clone().as_strided(value.shape, value.stride(), value.storage_offset())
+            return self._mode.made_live(copy) if self._mode.is_live(value) else copy
+
+        found: tuple[Any, Any] = tree_map(old, self._call[1:])
+        return found
+
+    @contextmanager
+    def _restored(self) -> Iterator[None]:
+        """The block's own buffers as they were before it wrote to them; after, as the model left them."""
+        own = [*self._call[0].parameters(), *self._call[0].buffers()]
+        written = [(one, self._before[address(one)]) for one in own if address(one) in self._before]
+        left = [_whole(one).clone() for one, _ in written]
+        with torch.no_grad():
+            for one, before in written:
+                _whole(one).copy_(before)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for (one, _), after in zip(written, left, strict=True):
+                    _whole(one.detach_()).copy_(after)
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """All of the memory that a tensor lies in."""
+    plain = tensor.detach()
+    size = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return plain.as_strided((size,), (1,), 0)
 
 
 def _never(_: Any) -> Tensor:
@@ -57,6 +109,7 @@ class Checkpoint(Observer):
     def __init__(self, model: nn.Module) -> None:
         self._blocks = {id(block) for stack in stacks(model) for block in stack}
         self._inside: FrameType | None = None
+        self._segment: _Segment | None = None
         self._hooks: saved_tensors_hooks | None = None
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -65,13 +118,17 @@ class Checkpoint(Observer):
             self.close()
             self._inside = frame
             if frame is not None:
-                segment = _Segment(mode, frame)
+                self._segment = segment = _Segment(mode, frame)
                 self._hooks = saved_tensors_hooks(segment.pack, segment.unpack)
                 self._hooks.__enter__()
 
+    def writing(self, tensor: Tensor) -> None:
+        if self._segment is not None:
+            self._segment.writing(tensor)
+
     def close(self) -> None:
         """End the open segment, if there is one. Must be called when the forward pass is over, also after an error."""
-        self._inside = None
+        self._inside = self._segment = None
         if self._hooks is not None:
             self._hooks.__exit__()
             self._hooks = None

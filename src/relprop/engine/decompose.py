@@ -8,16 +8,20 @@ is the part itself, and no model's layout needs to be known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from relprop.engine.calling import call, evaluating, wide
+from relprop.engine.leaves import tensors
+from relprop.engine.placing import readings_of
 from relprop.engine.propagation import Observer, Propagation, Run
-from relprop.engine.sources import PLACES, MisfitError, Sources
+from relprop.engine.sources import MisfitError, Sources
+from relprop.engine.survey import Choice, Reading
 from relprop.errors import ModelError
 from relprop.ops import Op
 from relprop.rulebook import rulesets
@@ -89,18 +93,25 @@ def derivative(result: Tensor, source: Tensor) -> Callable[[Tensor], Tensor]:
 
 def decompose(model: nn.Module, inputs: Mapping[str, Any], use: Callable[[Mixing], Tensor]) -> list[Tensor]:
     """`use` of every attention sub-block, in the order of the forward pass; one graph at a time is kept."""
-    for place in PLACES:
-        sources, follow = Sources(model, inputs, place), _Follow(use)
-        with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
-            given = sources.float_inputs(inputs) if place == "input" else inputs
-            try:
-                with Propagation(rulesets.lrp_ln.with_maps(), [sources, follow]):
-                    call(model, given)
-            except MisfitError:
-                continue
-        if sources.placed:
-            return follow.finished()
-    raise ModelError("it has no residual stream to start from")
+    for reading in readings_of(model, inputs, None):
+        with suppress(MisfitError):
+            return _followed(model, inputs, use, reading.choices)
+    raise ModelError("its residual stream begins otherwise every time")
+
+
+def _followed(
+    model: nn.Module, inputs: Mapping[str, Any], use: Callable[[Mixing], Tensor], choices: Sequence[Choice]
+) -> list[Tensor]:
+    stream = next((number for number, one in enumerate(choices) if one.reached and one.place == "block"), None)
+    if stream is None:
+        raise ModelError("it has no residual stream to start from")
+    alone = Reading(tuple(replace(one, reached=number == stream) for number, one in enumerate(choices)))
+    sources, follow = Sources(inputs, alone), _Follow(use)
+    with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
+        given = sources.given(inputs)
+        with Propagation(rulesets.lrp_ln.with_maps(), [sources, follow], sources.live):
+            call(model, given)
+    return follow.finished()
 
 
 class _Follow(Observer):
@@ -123,6 +134,7 @@ class _Follow(Observer):
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._written = mode.stand_in(args[0]) if op.in_place else None
+        self._result = None
 
     def writing(self, tensor: Tensor) -> None:
         self._equal(self._result, tensor)
@@ -141,7 +153,7 @@ class _Follow(Observer):
         return self._result
 
     def _seen(self, op: Op, args: tuple[Any, ...], result: Any) -> Any:
-        live = [tensor for tensor in _tensors(args) if tensor.requires_grad]
+        live = [tensor for tensor in tensors(args) if tensor.requires_grad]
         if not live or not isinstance(result, Tensor):
             return result
         self._stream = self._stream or {id(live[0]): live[0]}  # the first of all calls gets the model's input
@@ -206,11 +218,3 @@ class _Follow(Observer):
         if self._parts:
             self._done.append(self._use(Mixing(**self._parts, output=output)))
             self._parts = {}
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple | list):
-            yield from _tensors(value)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.memory import address
 from relprop.engine.propagation import Observer, Propagation, Run, opaque_functions
 from relprop.engine.structure import Paths
 from relprop.ops import AFFINE, Op, bias_of
@@ -97,11 +98,11 @@ class Books(Observer):
     def _keep(self, tensor: Tensor) -> list[Tensor]:
         """The tensor's value of now, for the backward pass: copied only if its memory is about to be written to."""
         kept = [tensor.detach()]
-        self._kept.setdefault(tensor.untyped_storage().data_ptr(), []).append(kept)
+        self._kept.setdefault(address(tensor), []).append(kept)
         return kept
 
     def writing(self, tensor: Tensor) -> None:
-        for kept in self._kept.pop(tensor.untyped_storage().data_ptr(), ()):
+        for kept in self._kept.pop(address(tensor), ()):
             kept[0] = kept[0].clone()
 
     def _flow(self, kept: list[Tensor], arrived: Tensor) -> float:
@@ -150,14 +151,15 @@ class Books(Observer):
     def close(self, value: float, inputs: Iterable[Entry]) -> Ledger:
         """The ledger of one example: inputs, then every account that took something, then what nothing accounts for."""
         entries = list(inputs)
-        sums: dict[tuple[str, str, Kind], float] = {}
+        # What calls of one operation gained and lost without explanation stays apart: the sum of both would hide them.
+        sums: dict[tuple[str, str, Kind, bool], float] = {}
         for account in self._accounts:
             parts: list[tuple[Kind, float]] = [("bias", account.bias), (account.rest, account.taken - account.bias)]
             for kind, amount in parts:
                 if amount:
-                    key = (account.module, account.op, kind)
+                    key = (account.module, account.op, kind, kind == "unexplained" and amount < 0)
                     sums[key] = sums.get(key, 0.0) + amount
-        entries += [Entry(module, op, kind, amount) for (module, op, kind), amount in sums.items()]
+        entries += [Entry(module, op, kind, amount) for (module, op, kind, _), amount in sums.items()]
         untraced = value - sum(entry.value for entry in entries)
         name = f"not traced ({', '.join(sorted(set(self._opaque)))})" if self._opaque else "not traced"
         return Ledger(value, (*entries, Entry("", name, "unexplained", untraced)))

@@ -2,60 +2,128 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter
-from torch.overrides import TorchFunctionMode
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from relprop.engine.structure import calls, module_of, path_of
-from relprop.errors import UnruledOpError
-from relprop.ops import Op, op_of, positional, take_inplace
+from relprop.engine.expanding import detached, with_values_of
+from relprop.engine.leaving import CASTS_TO_INTEGERS, Leaving
+from relprop.engine.lineage import Lineage
+from relprop.engine.liveness import Liveness
+from relprop.engine.memory import Kept, Memory, kept_values
+from relprop.engine.notes import copy_note
+from relprop.engine.observer import Observer as Observer
+from relprop.engine.observer import Run as Run
+from relprop.engine.refusing import NO_GRADIENT, flows_back, function_running, guard, here, refusal
+from relprop.engine.refusing import guard_opaque as guard_opaque
+from relprop.engine.refusing import opaque_functions as opaque_functions
+from relprop.errors import InputError
+from relprop.ops import LIKE, VALUELESS, Op, op_of, positional, take_inplace
+from relprop.rulebook import attention, elementwise, norm, zplus
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.rulesets import QUANTISED, Expand, RuleSet
 
-Run = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
-
-
-class Observer:
-    """Watches the calls go by; the methods here do nothing."""
-
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Ahead of every call, with its arguments as the model gave them; may give a tensor a stand-in."""
-
-    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        """After a call without live tensors; returns its result."""
-        return result
-
-    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
-        """In place of a call with live tensors; `run` makes the call."""
-        return run(op, args, kwargs)
-
-    def writing(self, tensor: Tensor) -> None:
-        """Ahead of a write to a tensor's memory."""
+_ACTIVATION = Op("activation", elementwise.activation)
 
 
 class Propagation(TorchFunctionMode):
     """A reversible, thread-local context in which `rules` govern the backward flow of whatever is computed.
 
     Live tensors are those that depend on the explained input: they require grad and are no parameters. Parameters are
-    detached on the way in, so that no parameter gradient is ever computed.
+    detached on the way in, so that no parameter gradient is ever computed. With `leaves`, only what depends on these
+    (and on what observers make live) is live: a model's own tensors that require grad are constants like parameters.
+
+    `noticed` holds what should be told with the result: values that left the graph and were used all the same.
     """
 
-    def __init__(self, rules: RuleSet, observers: Iterable[Observer] = ()) -> None:
+    def __init__(
+        self, rules: RuleSet, observers: Iterable[Observer] = (), leaves: Iterable[Tensor] | None = None
+    ) -> None:
         super().__init__()
         self.rules = rules
         self.observers = list(observers)
         self._wrapping = [one for one in self.observers if type(one).around is not Observer.around]
+        self._claiming = [one for one in self.observers if type(one).claims is not Observer.claims]
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
         self._flows: dict[str, bool] = {}  # of operations that are not torch's own: whether they have a gradient
+        self._lineage = Lineage(rules)
+        self._leaving = Leaving(self.is_live)
+        self._liveness = Liveness(leaves, self._leaving.notice if rules.carries == "gradient" else None)
+        self._memory = Memory(self.observers, self._liveness, self._lineage, self._leaving, self._stand_ins)
+        self._depth = 0
+        self._expanding = 0
+        self._again = False
+        self._hooks: saved_tensors_hooks | None = None
+
+    @property
+    def noticed(self) -> list[str]:
+        return self._leaving.noticed
+
+    # Entering and leaving.
+
+    def __enter__(self) -> Propagation:
+        others = [mode for mode in _get_current_function_mode_stack() if isinstance(mode, Propagation)]
+        if any(mode is not self for mode in others):
+            raise InputError("a relprop.rules context is open already: leave it before another one or attribute begins")
+        if self._depth == 0 and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+            self._hooks = saved_tensors_hooks(self.keep, kept_values)
+            self._hooks.__enter__()
+        self._depth += 1
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._depth -= 1
+        if self._depth:
+            return
+        if self._hooks is not None:
+            self._hooks.__exit__(*error)
+            self._hooks = None
+        self._memory.close()
+        self._leaving.clear()
+        self._liveness.clear()
+
+    def keep(self, tensor: Tensor) -> Kept:
+        """The tensor as it is now, for the backward pass."""
+        return self._memory.keep(tensor)
+
+    def again(self) -> Propagation:
+        """The same rules and stand-ins without observers, to run a part of the model once more."""
+        twin = Propagation(self.rules)
+        twin._stand_ins, twin._liveness, twin._again = self._stand_ins, self._liveness, True
+        twin._memory = Memory(twin.observers, twin._liveness, twin._lineage, twin._leaving, twin._stand_ins)
+        return twin
+
+    # What is live.
 
     def replace(self, tensor: Tensor, stand_in: Tensor) -> None:
-        """From here on every call that gets `tensor` gets `stand_in`."""
-        self._stand_ins[id(tensor)] = (tensor, stand_in)  # keeps `tensor` alive: its id must not be given away
+        """From here on `tensor` is `stand_in`: itself, where this pass computed it, and else in every torch call."""
+        self._liveness.own(stand_in)
+        if not self._adopt(tensor, stand_in):
+            self._stand_ins[id(tensor)] = (tensor, stand_in)  # keeps `tensor` alive: its id must not be given away
+
+    def _adopt(self, tensor: Tensor, live: Tensor) -> bool:
+        """Let the model's own tensor be live, so that whatever reads it, torch call or not, reads a live tensor."""
+        base = tensor if tensor._base is None else tensor._base
+        if not self._liveness.is_made(base) or isinstance(tensor, Parameter) or not live.requires_grad:
+            return False
+        if tensor.shape != live.shape or tensor.dtype != live.dtype:
+            return False
+        try:
+            self._memory.before_write(tensor)
+            tensor.copy_(live)
+        except RuntimeError:  # several of its elements share their memory, or autograd forbids to write to this view
+            return False
+        self._liveness.mark(tensor)
+        return True
 
     def stand_in(self, tensor: Tensor) -> Tensor:
         """What calls get in place of `tensor`: itself, unless it was replaced."""
@@ -63,59 +131,73 @@ class Propagation(TorchFunctionMode):
             tensor = entry[1]
         return tensor
 
-    def again(self) -> Propagation:
-        """The same rules and stand-ins without observers, to run a part of the model once more."""
-        twin = Propagation(self.rules)
-        twin._stand_ins = self._stand_ins
-        return twin
-
     def is_live(self, tensor: Tensor) -> bool:
-        return id(tensor) in self._stand_ins or (tensor.requires_grad and not isinstance(tensor, Parameter))
+        tensor = self.stand_in(tensor)
+        return tensor.requires_grad and self._liveness.is_own(tensor)
+
+    def made_live(self, tensor: Tensor) -> Tensor:
+        """A live tensor of these values, from which relevance goes nowhere."""
+        with torch.enable_grad():
+            live = tensor.detach().requires_grad_().clone()
+        self._liveness.mark(live)
+        return live
+
+    # Calls.
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         op = op_of(func)
-        if op.query or not torch.is_grad_enabled():
+        if op.query:
+            if op.name == "__set__":
+                self._leaving.check_assignment(func, args)
             return func(*args, **(kwargs or {}))
-        args, kwargs = positional(args, kwargs) if kwargs else (args, {})
+        if not self._again and torch._C._current_graph_task_id() != -1:  # a backward pass inside the context
+            return func(*args, **(kwargs or {}))
+        if not torch.is_grad_enabled():
+            return self._without_grad(op, func, args, kwargs or {})
+        args, kwargs = positional(op, args, kwargs) if kwargs else (args, {})
+        if op.reflected:
+            args = (args[1], args[0])
+        out = kwargs.get("out")
+        if out is not None:
+            kwargs = {name: value for name, value in kwargs.items() if name != "out"}
         for observer in self.observers:
             observer.before(self, op, args, kwargs)
         admitted, live = self._admit(args)
         if kwargs:
             values, live_too = self._admit(tuple(kwargs.values()))
             kwargs, live = dict(zip(kwargs, values, strict=True)), live or live_too
+        below = next((one for one in self._claiming if one.claims(admitted, kwargs)), None) if live else None
         rule = QUANTISED.get(op.name) if op.custom else self.rules.get(op.name)
+        if below is not None:
+            return self._unruled(below, op, admitted, kwargs, out)
         if isinstance(rule, Expand) and rule.applies(admitted, kwargs, live):
-            with self:
-                result = rule.function(*admitted, **kwargs)
-            return self._write(admitted[0], result) if op.in_place else result
-        if not live:
-            result = func(*admitted, **kwargs)
-            if op.custom and isinstance(result, Tensor):
-                result = result.detach()  # packed weights may require a gradient
-            for observer in self.observers:
-                result = observer.constant(op, args, kwargs, result)
-            return result
-        run: Run = self._run
-        for observer in self._wrapping:
-            run = _within(observer, run)
-        op, admitted, kwargs = take_inplace(op, admitted, kwargs)
-        if not op.in_place:
-            return run(op, admitted, kwargs)
-        target, *rest = admitted
-        return self._write(target, run(op, (target.clone(), *rest), kwargs))  # a copy: autograd may keep it
+            result = self._expand(op, rule, admitted, kwargs)
+        elif live or (op.in_place and self._lineage.needed and any(self._lineage.known(one) for one in admitted)):
+            result = self._live(op, admitted, kwargs)
+        else:
+            result = self._constant(op, func, args, admitted, kwargs)
+        return result if out is None else self._memory.write_out(out, result)
 
-    def _write(self, target: Tensor, result: Tensor) -> Tensor:
-        """Let `target` hold `result`: in its memory, or, where that may not be written to, by a stand-in."""
-        own_function = hasattr(target.grad_fn, "_forward_cls")  # autograd forbids writing to its views
-        saved = self.rules.carries == "relevance"  # those rules keep what they read
-        if own_function or (not target._is_view() and (saved or not result.requires_grad)):
-            self.replace(target, result)
+    def _unruled(self, below: Observer, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        """A call below the place where scores are read, as it is."""
+        op, args, kwargs = take_inplace(op, args, kwargs)
+        function = _PLAIN.get(op.name, op.function)
+        if op.reshapes:
+            self._memory.before_write(args[0])
+        target = args[0] if op.in_place and not op.reshapes else None
+        given = args if target is None else (target.clone(), *args[1:])
+        result = below.passed(op, args, kwargs, self._checked(op, given, kwargs, function(*given, **kwargs)))
+        for tensor in live_tensors(result):
+            self._liveness.own(tensor)
+        if target is None and out is None:
             return result
-        for observer in self._wrapping:
-            observer.writing(target)
-        return target.copy_(result)
+        memory = self._memory
+        written = memory.write_out(out, result) if target is None else memory.write(target, result, given[0])
+        for tensor in live_tensors(written, getattr(written, "_base", None)):
+            below.wrote(result, tensor)
+        return written
 
     def _admit(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
         """Stand-ins for what has one, parameters without gradient; and whether anything is live."""
@@ -126,101 +208,193 @@ class Propagation(TorchFunctionMode):
                 if self._stand_ins:
                     value = self.stand_in(value)
                 if value.requires_grad:
-                    if isinstance(value, Parameter):
-                        value = value.detach()
-                    else:
+                    if self._liveness.is_own(value):
                         live = True
+                    else:
+                        value = value.detach()
             elif type(value) is tuple or type(value) is list:
                 inner, inner_live = self._admit(tuple(value))
                 value, live = type(value)(inner), live or inner_live
             admitted.append(value)
         return tuple(admitted), live
 
+    def _live(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with live tensors."""
+        gated = self.rules.get(op.name) is elementwise.sampled  # where a map is sampled is a constant all the same
+        self._leaving.check_met(op, args[:1] if gated else args, kwargs)
+        op, args, kwargs = take_inplace(op, args, kwargs)
+        if op.reshapes:
+            self._memory.before_write(args[0])
+            result = op.function(*args, **kwargs)
+            self._liveness.mark(result)
+            return result
+        if not op.in_place:
+            return self._by_rules(op, args, kwargs)
+        target = args[0]
+        before = target.clone()  # autograd may keep it
+        return self._memory.write(target, self._by_rules(op, args, kwargs, before), before)
+
+    def _by_rules(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], before: Tensor | None = None) -> Any:
+        """The call by its rule, or by that of a function which it completes. `before`: a copy of what it writes to."""
+        run = self._observed()
+        target = None if before is None else args[0]
+        if self._lineage.needed:
+            op, args = self._lineage.recognise(op, args, kwargs)
+        given = args if before is None else tuple(before if one is target else one for one in args)
+        result = run(op, given, kwargs)
+        if (op.name in ("detach", "data") or op.name in CASTS_TO_INTEGERS) and not self._expanding:
+            self._leaving.leave(result, f'through "{op.name}"', op)
+        if not isinstance(result, Tensor):
+            self._leaving.check_number(op, result)
+        if self._lineage.needed:
+            self._lineage.follow(op, args, kwargs, result)
+            result = self._activation(op, result, target, before, run)
+        self._liveness.mark(result)
+        return result
+
+    def _observed(self) -> Run:
+        run: Run = self._run
+        for observer in self._wrapping:
+            run = _within(observer, run)
+        return run
+
+    def _activation(self, op: Op, result: Any, target: Tensor | None, before: Tensor | None, run: Run) -> Any:
+        """The result as f(x) = x * const(f(x)/x), where it is an activation written by hand."""
+        x = self._lineage.activation(op, result)
+        if x is None:
+            return result
+        made = run(_ACTIVATION, (before if before is not None and x is target else x, result.detach()), {})
+        copy_note(result, made, passes=True)
+        return made
+
+    def _expand(self, op: Op, rule: Expand, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Another function's calls make the graph; the values are the operation's own, to the bit."""
+        plain = None
+        if not rule.exact:
+            with torch.no_grad():
+                known: dict[int, Tensor] = {}
+                plain = op.function(*detached(args, known), **detached(kwargs, known))
+        target = args[0] if op.in_place else None
+        if target is not None:
+            args = (target.clone(), *args[1:])
+            self._liveness.mark(args[0])
+        with self:
+            self._expanding += 1
+            try:
+                result = rule.function(*args, **kwargs)
+                result = result if plain is None else with_values_of(plain, result)
+            finally:
+                self._expanding -= 1
+        return result if target is None else self._memory.write(target, result, args[0])
+
+    def _constant(
+        self,
+        op: Op,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        admitted: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """A call without live tensors."""
+        if op.in_place and admitted and isinstance(admitted[0], Tensor):
+            self._memory.before_write(admitted[0])
+            self._leaving.check_written(op, admitted[0])
+        result = (op.function if op.reflected else func)(*admitted, **kwargs)
+        if op.custom and isinstance(result, Tensor):
+            result = result.detach()  # packed weights may require a gradient
+        self._leaving.follow(op, admitted, result)
+        self._liveness.made(result, admitted)
+        if self._lineage.needed and not op.in_place and any(self._lineage.known(one) for one in admitted):
+            self._lineage.follow(op, admitted, kwargs, result)
+            result = self._activation(op, result, None, None, self._observed())
+            self._liveness.mark(result)
+        for observer in self.observers:
+            result = observer.constant(op, args, kwargs, result)
+        for tensor in live_tensors(result):
+            self._liveness.own(tensor)
+        return result
+
     def _run(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.rules.carries == "relevance":
+            self._leaving.check_precision(self.rules.name, live_tensors(*args))
         rule = self.rules.get(op.name)
         if isinstance(rule, Expand):
             rule = rule.fused
         if rule is not None:
-            return rule(op.function, *args, **kwargs)
+            result = rule(op.function, *args, **kwargs)
+            return result if getattr(rule, "func", rule) in _CUTS else self._checked(op, args, kwargs, result)
         result = op.function(*args, **kwargs)
+        if op is _ACTIVATION:
+            return result
         if self.rules.carries == "relevance":
             lacking = f'for which the rule set "{self.rules.name}" has no rule: use lrp_ah_ln'
-            return _guard(result, op, self.rules, lacking)
+            return guard(self._checked(op, args, kwargs, result), op, self.rules, lacking)
+        if self.rules.lacks(op.name):
+            return guard(result, op, self.rules, f'which "{self.rules.name}" has no rule for, only for others like it')
         if op.custom and op.name not in self._flows:
-            self._flows[op.name] = _flows_back(result, args)
-        return result if self._flows.get(op.name, True) else _guard(result, op, self.rules, _NO_GRADIENT)
+            self._flows[op.name] = flows_back(result, args)
+        if not self._flows.get(op.name, True):
+            return guard(result, op, self.rules, NO_GRADIENT)
+        return self._checked(op, args, kwargs, result)
+
+    def _checked(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """A number made of live tensors that has lost its gradient would be taken for a constant."""
+        if isinstance(result, Tensor) and result.requires_grad:
+            return result
+        found = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
+        lost = any(one.is_floating_point() for one in found) and not live_tensors(*found)
+        meant = op.name in VALUELESS or op.name in LIKE or op.name in ("detach", "data")
+        if lost and not meant and live_tensors(*args, *kwargs.values()):
+            raise refusal(op, NO_GRADIENT)
+        return result
+
+    # Values that leave the graph.
+
+    def _without_grad(self, op: Op, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call under `no_grad`: what it makes of live tensors is a constant to whatever follows."""
+        given, read = self._current((*args, *kwargs.values()))
+        args, kwargs = given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
+        target = args[0] if args and take_inplace(op, args, kwargs)[0].in_place else kwargs.get("out")
+        if isinstance(target, Tensor):
+            self._memory.before_write(target)
+            if self.is_live(target) and function_running() is None:
+                self._leaving.notice(
+                    f'"{op.name}"{here()} wrote to a live tensor under no_grad: relevance flows as if it had not'
+                )
+        result = func(*args, **kwargs)
+        if read and not self._expanding:  # an expansion's own reading is no leaving
+            written = () if not isinstance(target, Tensor) else (target, target._base)
+            self._leaving.leave(
+                (*written, *(result if isinstance(result, tuple | list) else (result,))), "under no_grad", op
+            )
+        return result
+
+    def _current(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
+        """Stand-ins for what has one, and whether anything was live or made of what was."""
+        found, read = [], False
+        for value in values:
+            if isinstance(value, Tensor):
+                value = self.stand_in(value)
+                read = read or self.is_live(value) or self._leaving.has_left(value)
+            elif type(value) is tuple or type(value) is list:
+                inner, inner_read = self._current(tuple(value))
+                value, read = type(value)(inner), read or inner_read
+            found.append(value)
+        return tuple(found), read
 
 
 def _within(observer: Observer, run: Run) -> Run:
     return lambda op, args, kwargs: observer.around(op, args, kwargs, run)
 
 
-_NO_GRADIENT = "an operation without a gradient: use a method that needs none, such as occlusion or attention_last"
+# Calls that have a gradient only as something else, or a wrong one: also where no rule applies.
+_PLAIN = {name: rule.function for name, rule in QUANTISED.items()} | {
+    "batch_norm": partial(norm.batch_norm, F.batch_norm)
+}
 
-
-def _flows_back(result: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a gradient would: torch itself only warns of operations that have none, or fails far from them."""
-    results = live_tensors(result)
-    if not results:
-        return False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            zeros = [torch.zeros_like(one) for one in results]
-            found = torch.autograd.grad(results, live_tensors(*args), zeros, retain_graph=True, allow_unused=True)
-        except (RuntimeError, NotImplementedError):
-            return False
-    return any(one is not None for one in found)
-
-
-def _guard(result: Any, op: Op, rules: RuleSet, reason: str) -> Any:
-    """Relevance that reaches such an operation is an error; on a branch that it never reaches, no harm."""
-    running = [module_of(frame) for frame in calls()]
-
-    def refusal() -> UnruledOpError:
-        where = f' in "{path_of(running[0], running[-1])}"' if running else ""
-        return UnruledOpError(f'relevance reached "{op.name}"{where}, {reason}')
-
-    def refuse(relevance: Tensor) -> None:
-        if not _gradient_flows(rules) and torch.count_nonzero(relevance):
-            raise refusal()
-
-    results = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
-    if op.custom and any(one.is_floating_point() for one in results) and not live_tensors(results):
-        raise refusal()  # it would be taken for a constant
-    for tensor in live_tensors(results):
-        tensor.register_hook(refuse)
-    return result
-
-
-def _gradient_flows(rules: RuleSet) -> bool:
-    """Whether the way back is the gradient's, of rules that carry relevance after it."""
-    return rules.way.phase is not None and rules.way.phase.gradient
-
-
-def opaque_functions(value: Tensor) -> Iterator[Any]:
-    """Functions with a backward pass of their own, in the graph of `value`: they are no torch calls."""
-    nodes, seen = [value.grad_fn], set()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        nodes += [following for following, _ in node.next_functions]
-        cls = getattr(node, "_forward_cls", None)
-        if cls is not None and not cls.__module__.startswith("relprop."):
-            yield node
-
-
-def guard_opaque(value: Tensor, rules: RuleSet) -> None:
-    """They would take relevance for a gradient: relevance that reaches one is an error."""
-    for node in opaque_functions(value) if rules.carries == "relevance" else ():
-        name = node._forward_cls.__name__
-
-        def refuse(flowing: tuple[Tensor | None, ...], name: str = name) -> None:
-            if not _gradient_flows(rules) and any(one is not None and one.any() for one in flowing):
-                raise UnruledOpError(
-                    f'relevance reached "{name}", a function with a backward pass of its own: use lrp_ah_ln'
-                )
-
-        node.register_prehook(refuse)
+# Rules that make a constant of a live tensor on purpose.
+_CUTS = (
+    elementwise.gate, elementwise.power, elementwise.quotient, elementwise.solution, elementwise.sampled,
+    elementwise.variance_and_mean,
+    norm.small_power, attention.constant_weights, zplus.gate, zplus.variance_and_mean, zplus.power, zplus.quotient,
+)  # fmt: skip

@@ -1,133 +1,291 @@
-"""Where relevance ends: the tensors that the scores are read from, found in the running model and made live."""
+"""Where relevance ends: the tensors that the scores of each part are read from, made live in the running model."""
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import Parameter
 
-from relprop.engine.propagation import Observer, Propagation
-from relprop.engine.structure import calls, first_tensor, module_of, stacks
+from relprop.engine.leaves import Leaf, Lookup, Place, Shadows, batch_of, describes, explained, tensors, told_apart
+from relprop.engine.propagation import Observer
+from relprop.engine.survey import Choice, Reading, hands_on
+from relprop.engine.units import Rows, prove, rows_of_leaf
 from relprop.ops import Op
 
-At = Literal["block", "word_embeddings", "input"]
-PLACES: tuple[At, ...] = ("block", "word_embeddings", "input")
-Lookup = Callable[[Tensor], Tensor]
-Edit = Callable[[Tensor, Tensor | None, Lookup | None], Tensor]
+KEPT_PROOFS = 64
+# "leaf": every part as it enters. "tokens": token ids as they enter, all else where it is read by default.
+At = Literal["block", "word_embeddings", "input", "leaf", "tokens"]
+PLACES = ("block", "word_embeddings", "input")
 
 
 class MisfitError(Exception):
-    """The first block's rows are not the input's tokens (pooled, windowed or otherwise rearranged)."""
+    """The model did not run as it did when it was surveyed, or its rows are not what they were."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A live leaf, batch first, and the token ids that it came from, if any."""
+    """A live tensor that scores of a part are read from."""
 
+    part: str
+    place: Place
     leaf: Tensor
-    ids: Tensor | None
-    sequence_first: bool = False  # in the model; the leaf is batch first all the same
+    rows: Rows
+    enters: bool  # the part itself as it enters, not a state further up
+    whole_numbers: bool  # the part is of whole numbers
+    features: tuple[int, ...] = ()  # axes of the part that are features of its units
+    lookup: Lookup | None = None
+    looked_up: Tensor | None = None  # the whole numbers that the lookup embedded
+
+
+Edit = Callable[[Source], Tensor]  # the source's own values, changed
+
+
+@dataclass
+class Probe:
+    """States to be tried, per leaf, by the number of calls that they come after; and what was shown of each."""
+
+    calls: list[list[int]]
+    shown: list[dict[int, Rows | None]]
+    mixed: Counter[int] = field(default_factory=Counter)
+
+    def done(self, number: int, count: int) -> bool:
+        """Whether a leaf has nothing left to try: what is mixed three times over stays so."""
+        return not self.calls[number] or count >= self.calls[number][-1] or self.mixed[number] >= 3
+
+
+class ProbedError(MisfitError):
+    """No error: everything was tried, the rest of the model need not run."""
 
 
 class Sources(Observer):
-    """Makes live: the input of the first block of every stack, or the word embeddings, or the model's own float input.
+    """Makes parts live where they enter, and moves on to the state that a reading names.
 
-    `edit(x, ids, lookup)` may change the embedded input x before it is used; `lookup(other_ids)` embeds other tokens
-    (None where x is no embedding). Without `live` nothing flows back: only the edit takes place.
+    Up to that state nothing flows back, so no rule applies: it runs as it is, and shows that its rows are the units.
+    `edit(source)` may change a source's values before they are used. Without `live` nothing flows back at all.
     """
 
     def __init__(
-        self, model: nn.Module, inputs: Mapping[str, Any], at: At, edit: Edit | None = None, live: bool = True
+        self,
+        inputs: Mapping[str, Any],
+        reading: Reading | None = None,
+        edit: Edit | None = None,
+        live: bool = True,
+        probe: Probe | None = None,
     ) -> None:
-        self.at = at
-        self._live = live
+        self.parts = told_apart(explained(inputs))
+        self._inputs = inputs
+        self._digest: tuple[Any, ...] | None = None
         self.placed: list[Source] = []
-        self._edit = edit
-        self._ids = inputs.get("input_ids")
-        self._model = model
-        self._firsts = {id(block): number for number, stack in enumerate(stacks(model)) for block in stack}
-        self._waiting = set(self._firsts.values()) if at == "block" else set()
-        self._last_ids: Tensor | None = None
+        self.leaves: list[Leaf] = []
+        self._shadows = Shadows(self.parts)
+        self._reading, self._edit, self._live, self._probe = reading, edit, live, probe
+        self._below: dict[int, tuple[Tensor, frozenset[int]]] = {}  # states that depend on leaves not yet placed
+        self._calls: dict[int, int] = {}  # per leaf: how many calls depended on it
+        self._trace: dict[int, list[str]] = {}  # and what they were
+        self._waiting: set[int] = set()  # leaves that are to be read further up
 
-    def make_live(self, x: Tensor, lookup: Lookup | None = None) -> Tensor:
-        """A copy of x that relevance flows back to. (A clone of the leaf: a model may write to it in place.)"""
-        swapped = self._sequence_first()
-        ids = self._last_ids
-        if swapped and ids is not None:
-            x, ids = x.transpose(0, 1), ids.t()
-        if self._edit is not None:
-            x = self._edit(x, ids, lookup)
-        leaf = x.detach().requires_grad_(self._live)
-        self.placed.append(Source(leaf, ids, swapped))
-        return leaf.clone().transpose(0, 1) if swapped else leaf.clone()
+    @property
+    def mixed(self) -> set[str]:
+        """Parts that also enter in a way that was not followed."""
+        return self._shadows.mixed
 
-    def _sequence_first(self) -> bool:
-        """Some models (XLNet) put the sequence before the batch; sources are batch first all the same."""
-        own, known = self._last_ids, self._ids
-        if own is None or known is None or own.shape != known.t().shape:
-            return False
-        return torch.equal(own, known.t()) and not torch.equal(own, known)
+    @property
+    def unfollowed(self) -> tuple[str, ...]:
+        """Parts that the output depends on, and nobody knows how."""
+        return () if self._reading is None else self._reading.unfollowed
 
-    def float_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs with every floating-point tensor made live."""
-        floating = {
-            k: v for k, v in inputs.items() if isinstance(v, Tensor) and v.is_floating_point() and "mask" not in k
-        }
-        return {**inputs, **{name: self.make_live(value) for name, value in floating.items()}}
+    @property
+    def live(self) -> list[Tensor]:
+        """What is live before the model runs: its inputs of floats."""
+        return [leaf.tensor for leaf in self.leaves if leaf.tensor.requires_grad]
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if op.name == "embedding" and self._is_word_lookup(args, kwargs):
-            self._last_ids = args[0]
-        if self._waiting:
-            self._enter_block(mode)
+    @property
+    def all_placed(self) -> bool:
+        entered = self._reading is None or len(self.leaves) == len(self._reading.choices)
+        return entered and not self._waiting
 
-    def _enter_block(self, mode: Propagation) -> None:
-        """At the first call inside a stack's first block, that block's hidden states become live."""
-        for frame in calls():
-            stack = self._firsts.get(id(module_of(frame)))
-            if stack is None:
-                continue
-            if stack in self._waiting:
-                self._waiting.discard(stack)
-                x = first_tensor(frame)
-                if x is not None and not mode.is_live(x):
-                    self._check_fit(x)
-                    mode.replace(x, self.make_live(x))
-            return
+    @property
+    def passed_by(self) -> list[Tensor]:
+        """Leaves below the places where they are read: nothing should flow back to them."""
+        placed = {id(source.leaf) for source in self.placed}
+        return [leaf.tensor for leaf in self.leaves if leaf.tensor.requires_grad and id(leaf.tensor) not in placed]
 
-    def _check_fit(self, x: Tensor) -> None:
-        tokens = self._last_ids if self._last_ids is not None else self._ids
-        if tokens is not None and x.shape[: tokens.dim()] != tokens.shape:
-            raise MisfitError(f"block input {tuple(x.shape)}, tokens {tuple(tokens.shape)}")
+    def given(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs with every part of floats made live. None of the caller's own graph or gradients comes along."""
+        floats = {name: value for name, value in self.parts.items() if value.is_floating_point()}
+        made = {}
+        for name, value in floats.items():
+            elements = torch.arange(value.numel(), device=value.device).view(value.shape)
+            made[name] = self._enter(Leaf(name, value.detach(), elements, "input", "float"), value)
+        detached = {n: v.detach() for n, v in inputs.items() if isinstance(v, Tensor) and v.requires_grad}
+        return {**inputs, **detached, **self.parts, **made}
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        if self.at != "word_embeddings" or op.name != "embedding" or not self._is_word_lookup(args, kwargs):
+        if not self._shadows.concern(args, kwargs):
             return result
-        return self.make_live(result, lambda ids: _embedded(op, (ids, *args[1:]), kwargs))
+        entering = self._shadows.entering(op, args, result)
+        if entering is None:
+            self._shadows.follow(op, args, kwargs, result)
+            return result
+        whole, part, elements = entering
 
-    def _is_word_lookup(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """By the table where the model names it, else by the ids."""
-        if tables := _word_tables(self._model):  # asked anew: an offloaded one is loaded for each call
-            table = args[1] if len(args) > 1 else kwargs["weight"]
-            return any(table is one or (one.is_meta and table.shape == one.shape) for one in tables)
-        known = self._ids
-        return known is not None and args[0].shape == known.shape and torch.equal(args[0], known)
+        def lookup(other: Tensor) -> Tensor:
+            with torch.no_grad():
+                return op.function(*(other if one is whole else one for one in args), **kwargs)  # type: ignore[no-any-return]
+
+        entry = f"{op.name} {list(result.shape[elements.dim() :])}"
+        leaf = Leaf(part, result.detach(), elements, "word_embeddings", entry, lookup, whole)
+        table = any(isinstance(one, Parameter) for one in tensors(args))
+        return self._enter(leaf, result, table)
+
+    def _enter(self, leaf: Leaf, values: Tensor, table: bool = True) -> Tensor:
+        """A new leaf. (The model gets a copy: it may write to it in place.)
+
+        What is not looked up in a `table` of the model may be a state that the rules made a constant: where it does not
+        enter by itself, it is no leaf.
+        """
+        number = len(self.leaves)
+        choice = self._choice(number, leaf)
+        if choice is None and self._reading is not None:
+            if table:
+                raise MisfitError(f'"{leaf.part}" enters otherwise than before')
+            return values
+        if (choice is None and self._probe is None) or (choice is not None and choice.reached and choice.calls is None):
+            return self._place(leaf, choice)
+        self.leaves.append(leaf)
+        if choice is None or choice.reached:
+            leaf.tensor.requires_grad_()
+            values = leaf.tensor.clone()
+            self._below[id(values)] = (values, frozenset((number,)))
+            self._waiting.add(number)
+        return values
+
+    def _choice(self, number: int, leaf: Leaf) -> Choice | None:
+        """Where the leaf is to be read, if it is the one that comes next."""
+        if self._reading is None or number >= len(self._reading.choices):
+            return None
+        choice = self._reading.choices[number]
+        return choice if (choice.part, choice.entry) == (leaf.part, leaf.entry) else None
+
+    def _place(self, leaf: Leaf, choice: Choice | None) -> Tensor:
+        place, features = (leaf.place, ()) if choice is None else (choice.place, choice.features)
+        rows = rows_of_leaf(leaf, self.parts[leaf.part].shape, features)
+        whole = leaf.place == "word_embeddings"
+        tensor = self._made(Source(leaf.part, place, leaf.tensor, rows, True, whole, features, leaf.lookup, leaf.whole))
+        self.leaves.append(replace(leaf, tensor=tensor))
+        return tensor.clone()
+
+    def _made(self, source: Source) -> Tensor:
+        source = replace(source, leaf=source.leaf.detach())
+        values = source.leaf if self._edit is None else self._edit(source)
+        leaf = values.detach().requires_grad_(self._live)
+        self.placed.append(replace(source, leaf=leaf))
+        return leaf
+
+    def claims(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call is made with states that depend on leaves not yet placed."""
+        return bool(self._below) and any(id(one) in self._below for one in tensors((*args, *kwargs.values())))
+
+    def passed(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
+        """Takes the result of such a call; gives what the model gets for it."""
+        made = [one for one in tensors((result,)) if one.requires_grad]
+        if not made:
+            return result
+        given = [one for one in tensors((*args, *kwargs.values())) if one.requires_grad]
+        if self._probe is None and any(id(one) not in self._below for one in given):
+            raise MisfitError("a part meets others before the place where it is read")
+        origins = frozenset[int]().union(*(self._below[id(one)][1] for one in given if id(one) in self._below))
+        if hands_on(given, made):
+            self._below[id(made[0])] = (made[0], origins)
+            return result
+        for number in origins:
+            self._calls[number] = self._calls.get(number, 0) + 1
+            self._trace.setdefault(number, []).append(op.name)
+        for one in made:
+            self._below[id(one)] = (one, origins)
+        return self._arrive(origins, result) if isinstance(result, Tensor) else result
+
+    def wrote(self, result: Tensor, tensor: Tensor) -> None:
+        if id(result) in self._below:
+            self._below[id(tensor)] = (tensor, self._below[id(result)][1])
+
+    def _arrive(self, origins: frozenset[int], state: Tensor) -> Tensor:
+        if self._probe is not None:
+            return self._try(self._probe, origins, state)
+        assert self._reading is not None
+        here = {number for number in origins if self._reading.choices[number].calls == self._calls[number]}
+        if not here:
+            return state
+        if here != origins or any(list(self._reading.choices[n].trace) != self._trace[n] for n in here):
+            raise MisfitError("it runs otherwise than before")
+        number = min(origins)
+        leaf, choice = self.leaves[number], self._reading.choices[number]
+        rows = self._shown(origins, state)
+        if rows is None or not self._are_units(rows, self.parts[leaf.part]):
+            raise MisfitError(f'the rows of its first block are not the units of "{leaf.part}"')
+        tensor = self._made(Source(leaf.part, choice.place, state, rows, False, choice.whole, choice.features))
+        self._let_go(origins)
+        return tensor.clone()
+
+    def _shown(self, origins: frozenset[int], state: Tensor) -> Rows | None:
+        """The rows of a state, if they read windows of one part. Kept while all that is not floats stays the same."""
+        own = [self.leaves[number] for number in sorted(origins)]
+        if len({leaf.part for leaf in own}) > 1:
+            return None
+        proofs = {} if self._reading is None else self._reading.proofs
+        key = (origins, state.shape, self._contents())
+        if (known := proofs.get(key)) is not None:
+            return known  # type: ignore[no-any-return]
+        if len(proofs) >= KEPT_PROOFS:
+            proofs.clear()
+        proofs[key] = rows = prove(state, own, self.parts[own[0].part].shape)
+        return rows
+
+    def _are_units(self, rows: Rows | None, part: Tensor) -> bool:
+        """Whether rows are a token each; or of anything but tokens, one of several windows of an example."""
+        if rows is None:
+            return False
+        tokens = part.dim() == 2 and not part.is_floating_point()
+        return rows.single or (not tokens and prod(rows.grid) > batch_of(self._inputs) and rows.differ)
+
+    def _contents(self) -> tuple[Any, ...]:
+        """What of the inputs may decide where rows lie: whole numbers, masks, and the shapes of all."""
+        if self._digest is None:
+            steering = {n: v for n, v in self._inputs.items() if isinstance(v, Tensor)}
+            self._digest = tuple(
+                (name, value.shape, _digest(value) if describes(name) or not value.is_floating_point() else None)
+                for name, value in steering.items()
+            )
+        return self._digest
+
+    def _try(self, probe: Probe, origins: frozenset[int], state: Tensor) -> Tensor:
+        due = [number for number in origins if self._calls[number] in probe.calls[number]]
+        if not due:
+            return state
+        shown = self._shown(origins, state)
+        for number in due:
+            units = self._are_units(shown, self.parts[self.leaves[number].part])
+            probe.shown[number][self._calls[number]] = shown if units else None
+            probe.mixed[number] += shown is None
+        if all(probe.done(number, self._calls[number]) for number in origins):
+            self._let_go(origins)
+            state = state.detach()
+        if all(probe.done(number, self._calls.get(number, 0)) for number in range(len(probe.calls))):
+            raise ProbedError
+        return state
+
+    def _let_go(self, origins: frozenset[int]) -> None:
+        self._waiting -= origins
+        self._below = {key: entry for key, entry in self._below.items() if not entry[1] <= origins}
 
 
-def _embedded(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    with torch.no_grad():
-        return op.function(*args, **kwargs)  # type: ignore[no-any-return]
-
-
-def _word_tables(model: Any) -> list[Tensor]:
-    """The weights of the model's word embeddings, where it tells: a decoder may have its own."""
-    tables = []
-    with suppress(AttributeError, NotImplementedError, TypeError):
-        tables.append(model.get_input_embeddings().weight)
-    with suppress(AttributeError, NotImplementedError, TypeError):
-        tables.append(model.get_decoder().get_input_embeddings().weight)
-    return [table for table in tables if isinstance(table, Tensor)]
+def _digest(value: Tensor) -> bytes:
+    """Equal for equal contents."""
+    return hashlib.sha256(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()).digest()

@@ -18,12 +18,26 @@ _SMALL = 0.2  # a list of modules with less than this share of the largest one's
 
 
 def calls(frame: FrameType | None = None) -> Iterator[FrameType]:
-    """Frames of module calls on this thread's stack, innermost first."""
+    """Frames of module calls on this thread's stack, innermost first; also of `module.forward(...)` called by hand."""
     frame = frame or sys._getframe(1)
+    forward: FrameType | None = None  # whose caller is still to be seen
     while frame is not None:
         if frame.f_code is _CALL:
             yield frame
+            forward = None
+        elif frame.f_code.co_name == "forward":
+            if forward is not None and _by_hand(forward, frame):
+                yield forward
+            forward = frame
         frame = frame.f_back
+    if forward is not None and _by_hand(forward, None):
+        yield forward
+
+
+def _by_hand(forward: FrameType, caller: FrameType | None) -> bool:
+    """Whether a `forward` is a module's, called by another's (and not by the same one's: `super().forward()`)."""
+    module = forward.f_locals.get("self")
+    return isinstance(module, nn.Module) and (caller is None or caller.f_locals.get("self") is not module)
 
 
 def module_of(frame: FrameType) -> nn.Module:
@@ -39,7 +53,11 @@ def path_of(module: nn.Module, model: nn.Module) -> str:
 def first_tensor(frame: FrameType) -> Tensor | None:
     """The first floating-point tensor that a module was called with: a block's hidden states."""
     local = frame.f_locals
-    for value in (*local["args"], *local["kwargs"].values()):
+    if frame.f_code is _CALL:
+        values = (*local["args"], *local["kwargs"].values())
+    else:  # a `forward` called by hand: its arguments by name
+        values = tuple(local[name] for name in frame.f_code.co_varnames[1 : frame.f_code.co_argcount] if name in local)
+    for value in values:
         if isinstance(value, Tensor) and (torch.is_floating_point(value) or torch.is_complex(value)):
             return value
     return None

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from relprop.engine.calling import call, device_of, evaluating
 from relprop.engine.capture import Capture, Watch
+from relprop.engine.placing import reading_of
 from relprop.engine.propagation import Propagation
 from relprop.engine.seen import Map
 from relprop.errors import ModelError
@@ -25,7 +26,10 @@ def attention_maps(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor]:
     """One map [batch, heads, queries, keys] a block, in the order of the forward pass."""
     rules = rulesets.gradient.with_maps()
     batch, length = inputs["input_ids"].shape
-    capture = Capture(model, batch, Watch(), rules, live=False)
+    reading = reading_of(model, inputs, None)
+    if not reading.one_stream:
+        raise ModelError("heads are told by attention among the tokens of one text; this model also attends otherwise")
+    capture = Capture(model, reading.blocks, batch, Watch(), rules, live=False)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model), Propagation(rules, [capture]):
         call(model, inputs)
     return _checked(capture.seen.maps, batch, length)

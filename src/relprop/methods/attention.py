@@ -40,27 +40,26 @@ def attention_last(
     """
     check_variant(variant)
     maps = weight_maps(model, inputs, target, "attention_last", mean_heads, last=True)
-    scores = _read(maps, maps.folded[-1:], inputs, readout)
+    scores = _read(maps, maps.folded[-1:], inputs, readout, variant)
     scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
     return maps.attribution("attention_last", scores, inputs)
 
 
 def _read(
-    maps: Maps, matrices: Sequence[Tensor], inputs: Inputs, readout: Readout, made: Made = lambda matrix: matrix
+    maps: Maps,
+    matrices: Sequence[Tensor],
+    inputs: Inputs,
+    readout: Readout,
+    variant: Variant,
+    made: Made = lambda matrix: matrix,
 ) -> Tensor:
-    """The read-out row of the product of what is made of the matrices, or the sum of all its rows but padding."""
+    """The read-out row of the product of what is made of the matrices, or the sum of its rows."""
     if readout not in ("row", "all"):
         raise InputError(f'readout is "row" or "all", got "{readout}"')
     if readout == "row":
         return maps.rolled_out(matrices, made)
     product = chain(matrices, made)
-    return (product * _real_rows(inputs, product)).sum(1)
-
-
-def _real_rows(inputs: Inputs, matrix: Tensor) -> Tensor:
-    mask = inputs.get("attention_mask")
-    fits = isinstance(mask, Tensor) and mask.shape == matrix.shape[:2]
-    return (mask != 0).to(matrix)[..., None] if fits else torch.ones_like(matrix[..., :1])  # type: ignore[union-attr]
+    return (product * maps.rows(inputs, every=variant == "released")).sum(1)
 
 
 @METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="Abnar and Zuidema 2020")
@@ -82,7 +81,7 @@ def rollout(
     check_variant(variant)
     maps = weight_maps(model, inputs, target, "rollout", mean_heads)
     matrices = from_block(maps.folded, start_block)
-    scores = _read(maps, matrices, inputs, readout, normalised_with_identity)
+    scores = _read(maps, matrices, inputs, readout, variant, normalised_with_identity)
     scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
     between = maps.carried(matrices, normalised_with_identity) if pairs else None
     return maps.attribution("rollout", scores, inputs, between)
@@ -108,13 +107,15 @@ def gae(
     maps = gradient_maps(model, inputs, target, "gae", lambda a, g: mean_heads((a * g).clamp_min_(0)))
     between = maps.carried(maps.folded, with_identity) if pairs else None
     if variant == "paper":
-        return maps.attribution("gae", _read(maps, maps.folded, inputs, readout, with_identity), inputs, between)
+        return maps.attribution(
+            "gae", _read(maps, maps.folded, inputs, readout, variant, with_identity), inputs, between
+        )
     if readout == "all":
         product = chain(maps.folded, normalised_with_identity)
         product = product - torch.diag_embed(torch.diagonal(product, dim1=1, dim2=2) * _own(maps))
-        return maps.attribution("gae", _read(maps, [product], inputs, readout), inputs, between)
-    scores = without_readout(_read(maps, maps.folded, inputs, readout, with_identity), maps.readout)
-    scores = _scaled(scores, _real_rows(inputs, maps.folded[0])[..., 0] != 0)
+        return maps.attribution("gae", _read(maps, [product], inputs, readout, variant), inputs, between)
+    scores = without_readout(_read(maps, maps.folded, inputs, readout, variant, with_identity), maps.readout)
+    scores = _scaled(scores, torch.ones_like(scores, dtype=torch.bool))
     return maps.attribution("gae", scores, inputs, between)
 
 
@@ -135,13 +136,16 @@ def _scaled(values: Tensor, real: Tensor) -> Tensor:
     family="attention", signed=False, gradients=True, maps=True, citation="CAM baseline of Song et al. 2024"
 )
 def cam(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
-    """Last block: positive part of the gradient's mean over heads and rows, per column."""
+    """Last block: positive part of the gradient's mean over heads and rows, per column.
+
+    `released` also counts the rows of padding, and sets the read-out token's own score to 0.
+    """
     check_variant(variant)
-    maps = gradient_maps(model, inputs, target, "cam", lambda _, g: mean_heads(g), last=True)
-    gradient = maps.folded[-1]
-    rows = _real_rows(inputs, gradient)
+    released = variant == "released"
+    maps = gradient_maps(model, inputs, target, "cam", lambda _, g: mean_heads(g), last=True, everywhere=released)
+    gradient, rows = maps.folded[-1], maps.rows(inputs, every=released)
     scores = ((gradient * rows).sum(1) / rows.sum(1)).clamp_min(0)
-    scores = without_readout(scores, maps.readout) if variant == "released" else scores
+    scores = without_readout(scores, maps.readout) if released else scores
     return maps.attribution("cam", scores, inputs)
 
 
@@ -158,25 +162,28 @@ def grad_cam(
 ) -> Attribution:
     """Last block: head weight = mean of G_B[h]; (sum_h w_h A_B[h])+, read-out row.
 
-    `released` scales it to [0, 1] and sets the read-out token's own score to 0. `weigh_by="row"` takes the mean over
-    the read-out row alone, without its own token, as [Chefer21] do for ViT.
+    `released` also counts padding, scales the map to [0, 1] and sets the read-out token's own score to 0.
+    `weigh_by="row"` takes the mean over the read-out row alone, without its own token, as [Chefer21] do for ViT.
     """
     check_variant(variant)
     if weigh_by not in ("map", "row"):
         raise InputError(f'weigh_by is "map" or "row", got "{weigh_by}"')
-    maps = gradient_maps(model, inputs, target, "grad_cam", lambda a, g: torch.cat([a, g], -1), last=True)
+    released = variant == "released"
+    maps = gradient_maps(
+        model, inputs, target, "grad_cam", lambda a, g: torch.cat([a, g], -1), last=True, everywhere=released
+    )
     a, g = maps.folded[-1].chunk(2, -1)
-    rows = _real_rows(inputs, a[:, 0])
+    rows = maps.rows(inputs, every=released)
     if weigh_by == "map":
         real = rows * rows.transpose(1, 2)
     else:  # a map of one row
         real = rows.transpose(1, 2) * (1 - _own(maps))[:, None]
         a, g = (torch.einsum("br,bhrc->bhc", maps.readout, tensor)[:, :, None] for tensor in (a, g))
-    weight = torch.einsum("bhrc,brc->bh", g, real) / real.sum((1, 2))[:, None]
+    weight = torch.einsum("bhrc,brc->bh", g, real) / real.sum((1, 2)).clamp_min(1)[:, None]
     matrix = torch.einsum("bh,bhrc->brc", weight, a).clamp_min(0)
-    matrix = _scaled(matrix, real != 0) if variant == "released" else matrix
+    matrix = _scaled(matrix, real != 0) if released else matrix
     scores = matrix[:, 0] if weigh_by == "row" else maps.read(matrix)
-    scores = without_readout(scores, maps.readout) if variant == "released" else scores
+    scores = without_readout(scores, maps.readout) if released else scores
     return maps.attribution("grad_cam", scores, inputs)
 
 
@@ -189,7 +196,7 @@ def grad_sam(
         raise InputError(f'mean_over is "queries" or "keys", got "{mean_over}"')
     maps = gradient_maps(model, inputs, target, "grad_sam", lambda a, g: mean_heads(a * g.clamp_min(0)))
     matrix = sum(maps.folded[1:], maps.folded[0]) / len(maps.folded)
-    rows = _real_rows(inputs, matrix)
+    rows = maps.rows(inputs)
     summed = (matrix * rows).sum(1) if mean_over == "queries" else matrix.sum(2)  # nothing is at keys of padding
     return maps.attribution("grad_sam", summed / rows.sum(1), inputs)
 
@@ -197,11 +204,14 @@ def grad_sam(
 @METHODS.register(
     family="attention", signed=True, gradients=True, maps=True, additive=True, citation="Qiang et al. 2022, AttCAT"
 )
-def attcat(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
-    """Sum over blocks of (h_b . dy/dh_b) times the mean attention that each token receives in the block."""
+def attcat(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
+    """Sum over blocks of (h_b . dy/dh_b) times the mean attention that each token receives in the block.
+
+    `released` also counts the attention that tokens receive from padding.
+    """
+    check_variant(variant)
     maps = gradient_maps(model, inputs, target, "attcat", lambda a, _: mean_heads(a), blocks=True)
-    scores = torch.zeros_like(maps.readout)
+    scores, rows = torch.zeros_like(maps.readout), maps.rows(inputs, every=variant == "released")
     for block, received in zip(maps.blocks, maps.folded, strict=True):
-        rows = _real_rows(inputs, received)
         scores += block.effect().to(scores) * (received * rows).sum(1) / rows.sum(1)
     return maps.attribution("attcat", scores, inputs)

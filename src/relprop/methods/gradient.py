@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,26 +10,33 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.calling import wide
-from relprop.engine.run import predict, propagate
-from relprop.engine.sources import At, Lookup
+from relprop.engine.leaves import batch_of, explained
+from relprop.engine.run import look, propagate
+from relprop.engine.sources import At, Source
+from relprop.engine.units import columns
 from relprop.errors import InputError
 from relprop.methods.reading import (
     Inputs,
-    batch_size,
+    Parts,
+    attribution,
     content_generator,
     copies,
+    examples_first,
     input_relevance,
+    mask_of,
     real_units,
+    replaced,
     select,
     singles,
-    token_ids,
-    token_mask,
     unit_scores,
-    units_at,
 )
 from relprop.registry import METHODS
 from relprop.rulebook import rulesets
+from relprop.targets import Chosen
 from relprop.types import Attribution
+
+Baseline = int | Tensor | Mapping[str, Tensor] | None
+References = dict[str, Tensor | int | None]
 
 
 @METHODS.register(family="gradient", signed=False, gradients=True, several=True, citation="Simonyan et al. 2014")
@@ -38,7 +46,7 @@ def gradient(
     """L2 norm of the gradient at each unit (saliency)."""
     flow = propagate(model, inputs, target, rulesets.gradient, at=at, checkpoint=checkpoint)
     norms = unit_scores(flow, [wide(g) for g in flow.arrived], inputs, lambda g: g.norm(dim=-1))
-    return Attribution(norms, flow.chosen.value, flow.chosen.names, "gradient", flow.chosen.rows)
+    return attribution(flow, "gradient", norms)
 
 
 @METHODS.register(
@@ -68,112 +76,112 @@ def integrated_gradients(
     target: Any,
     *,
     steps: int = 50,
-    baseline: int | Tensor | None = None,
+    baseline: Baseline = None,
     internal_batch_size: int = 32,
 ) -> Attribution:
     """Gradients averaged on the straight way from a baseline to the input, at Gauss-Legendre points.
 
-    `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Without input_ids it is a
-    tensor of the float input's shape, and None is zero; where only the first block can be changed (graphs), None is the
-    mean of its rows. Scores sum to value - baseline value, as far as the steps resolve the way: from all-zero
-    embeddings, RMSNorm models jump.
+    `baseline`: a token id, or ids of the input's shape; None takes the model's pad token. Of floats it is a tensor of
+    the input's shape, and None is zero; where only the first block can be changed (graphs), None is the mean of its
+    rows. For several inputs, a dict with one each. Scores sum to value - baseline value, as far as the steps resolve
+    the way: from all-zero embeddings, RMSNorm models jump.
     """
     if steps < 1:
         raise InputError(f"integrated_gradients needs at least one step, got {steps}")
-    chosen = predict(model, inputs, target)
+    chosen = _checked(model, inputs, target)
     points, weights = np.polynomial.legendre.leggauss(steps)
     # Point 0 with weight 0 rides along: its value is the baseline's.
     alphas = torch.tensor([0.0, *(points + 1) / 2], dtype=torch.float64)
     shares = torch.tensor([0.0, *weights / 2], dtype=torch.float64)
-    reference = _start_of(model, inputs, baseline)
-    batch = batch_size(inputs)
+    at = edited_at(inputs)
+    references = _references(model, inputs, baseline)
+    batch = batch_of(inputs)
     start = torch.zeros_like(chosen.value)
-    scores: Tensor | None = None
+    total: Parts = {}
     for owner, point in copies(batch, steps + 1, internal_batch_size):
-        part_inputs = select(inputs, owner, batch)
-        way = _Way(alphas[point], part_inputs, None if reference is None else reference[owner])
-        flow = propagate(
-            model,
-            part_inputs,
-            [chosen.exact[i] for i in owner],
-            rulesets.gradient,
-            at=_edited(inputs),
-            edit=way.edit,
-        )
+        chunk = select(inputs, owner, batch)
+        own = {name: one[owner.to(one.device)] if isinstance(one, Tensor) else one for name, one in references.items()}
+        way = _Way(alphas[point], chunk, own)
+        targets = [chosen.exact[i] for i in owner]
+        flow = propagate(model, chunk, targets, rulesets.gradient, at=at, edit=way.edit)
         change = [wide(g) * d for g, d in zip(flow.arrived, way.differences, strict=True)]
-        part = unit_scores(flow, change, part_inputs)
-        scores = part.new_zeros((batch, part.shape[1])) if scores is None else scores
         on_the_way = point > 0
-        weighted = part[on_the_way] * shares[point[on_the_way]].to(part)[:, None]
-        scores.index_add_(0, owner[on_the_way].to(part.device), weighted)
+        for name, part in unit_scores(flow, change, chunk).items():
+            weighted = part[on_the_way] * shares[point[on_the_way]].to(part)[:, None]
+            total.setdefault(name, part.new_zeros(batch, part.shape[1]))
+            total[name].index_add_(0, owner[on_the_way].to(part.device), weighted)
         start[owner[~on_the_way]] = flow.chosen.value[~on_the_way]
-    assert scores is not None
-    return Attribution(scores, chosen.value, chosen.names, "integrated_gradients", chosen.rows, baseline=start)
+    return attribution(flow, "integrated_gradients", total, chosen, baseline=start)
+
+
+def _checked(model: nn.Module, inputs: Inputs, target: Any) -> Chosen:
+    """The target of the inputs as they are, whose examples can be taken one by one."""
+    flow = look(model, inputs, target)
+    examples_first(flow)
+    return flow.chosen
 
 
 class _Way:
-    """Points on the straight way from the baseline, token ids or numbers, to the input."""
+    """Points on the straight way from the baseline of each part, token ids or numbers, to the input."""
 
-    def __init__(self, alphas: Tensor, inputs: Inputs, baseline: Tensor | None) -> None:
-        self._alphas, self._inputs, self._baseline = alphas, inputs, baseline
-        self._at_block = baseline is None and _edited(inputs) == "block"
+    def __init__(self, alphas: Tensor, inputs: Inputs, references: References) -> None:
+        self._alphas, self._inputs, self._references = alphas, inputs, references
         self.differences: list[Tensor] = []
 
-    def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
-        start = torch.zeros_like(x)
-        if self._at_block:
-            start = _mean_row(x, token_mask(self._inputs))
-        if lookup is not None and ids is not None and self._baseline is not None:
-            start = lookup(self._start(ids, self._baseline))
-        elif "input_ids" not in self._inputs and self._baseline is not None and self._baseline.shape == x.shape:
-            start = self._baseline.to(x)
+    def edit(self, source: Source) -> Tensor:
+        x, start = source.leaf, self._start(source)
         self.differences.append(wide(x - start))
-        alphas = self._alphas.to(x.device, x.dtype).view(-1, *(1,) * (x.dim() - 1))
-        return start + alphas * (x - start)
+        example = columns(source.rows, len(self._alphas), 0, source.enters).example
+        alphas = torch.where(example >= 0, self._alphas.to(example.device)[example.clamp_min(0)], 1).to(x)
+        return start + source.rows.back(alphas[:, None] * source.rows.of(x - start), x.shape)
 
-    def _start(self, ids: Tensor, baseline: Tensor) -> Tensor:
-        """The baseline for what is being embedded: the text itself, lengthened, or shifted by one for a decoder."""
-        place = units_at(ids, self._inputs)
-        if place is None:
-            return ids
-        start, stop = place
-        late = max(0, -start)
-        own = baseline[:, start + late : stop]
-        return torch.cat([ids[:, :late], own, ids[:, late + own.shape[1] :]], 1)
+    def _start(self, source: Source) -> Tensor:
+        reference = self._references.get(source.part)
+        if not source.enters:
+            return _mean_row(source, self._inputs)
+        if source.lookup is None:
+            fits = isinstance(reference, Tensor) and reference.shape == source.leaf.shape
+            return (
+                reference.to(source.leaf) if fits and isinstance(reference, Tensor) else torch.zeros_like(source.leaf)
+            )
+        return torch.zeros_like(source.leaf) if reference is None else source.lookup(replaced(source, reference))
 
 
-def _mean_row(x: Tensor, mask: Tensor | None) -> Tensor:
+def _mean_row(source: Source, inputs: Inputs) -> Tensor:
     """Every row the mean of the real ones: a layer norm of zeros would leave all there is to the first step."""
+    x, mask = source.leaf, mask_of(source.part, inputs)
     real = torch.ones_like(x[..., :1]) if mask is None or mask.shape != x.shape[:2] else (mask != 0).to(x)[..., None]
     return ((x * real).sum(1, keepdim=True) / real.sum(1, keepdim=True)).expand_as(x)
 
 
-def _start_of(model: nn.Module, inputs: Inputs, baseline: int | Tensor | None) -> Tensor | None:
-    """What to start from, token ids or numbers in the input's shape; None where the start is zero."""
-    ids = token_ids(inputs)
-    if ids is None:
-        return baseline if isinstance(baseline, Tensor) else None
+def _references(model: nn.Module, inputs: Inputs, baseline: Baseline) -> References:
+    """What each part starts from: token ids, or numbers in the part's shape; None where the start is zero."""
+    parts = explained(inputs)
     if isinstance(baseline, Tensor):
-        if baseline.shape != ids.shape:
-            raise InputError(f"baseline ids have shape {tuple(baseline.shape)}, the input {tuple(ids.shape)}")
-        return baseline
+        if len(parts) != 1:
+            raise InputError(f"the inputs are {', '.join(parts)}: give the baseline as a dict, one for each")
+        baseline = dict.fromkeys(parts, baseline)
+    if isinstance(baseline, Mapping):
+        for name, one in baseline.items():
+            if name not in parts or parts[name].shape != one.shape:
+                own = tuple(parts[name].shape) if name in parts else f"none of that name, but {', '.join(parts)}"
+                raise InputError(f'the baseline of "{name}" has shape {tuple(one.shape)}, the input {own}')
+        return {name: baseline.get(name) for name in parts}
     if baseline is None:
         baseline = getattr(getattr(model, "config", None), "pad_token_id", None)
-    return None if baseline is None else torch.full_like(ids, baseline)
+    return {name: None if value.is_floating_point() else baseline for name, value in parts.items()}
 
 
-def _edited(inputs: Inputs) -> At:
-    """Where an input can be changed: its word embeddings, itself when it is made of numbers, else at the first block.
+def edited_at(inputs: Inputs) -> At:
+    """Where an input can be changed: as it enters; else, where only the first block has all its units, there.
 
-    A mask of more units than the input has rows (a graph's virtual node) tells that only the block has them all.
+    A mask of more units than the input has rows (a graph's virtual node) tells so.
     """
-    if "input_ids" in inputs:
-        return "word_embeddings"
-    mask = token_mask(inputs)
-    tensors = [one for name, one in inputs.items() if isinstance(one, Tensor) and "mask" not in name]
-    numbers = [one for one in tensors if one.is_floating_point()]
-    whole = mask is None or all(one.shape[: mask.dim()] == mask.shape for one in numbers)
-    return "input" if numbers and whole else "block"
+    for name, part in explained(inputs).items():
+        mask = mask_of(name, inputs)
+        if part.dim() > 2 and mask is not None and len(explained(inputs)) <= 2 and mask.shape[1] == part.shape[1] + 1:
+            return "block"
+    return "leaf"
 
 
 @METHODS.register(
@@ -192,25 +200,18 @@ def smoothgrad(
     """Mean of input times gradient under Gaussian noise; `noise` is its share of the input's range."""
     if samples < 1:
         raise InputError(f"smoothgrad needs at least one sample, got {samples}")
-    chosen = predict(model, inputs, target)
-    batch = batch_size(inputs)
-    scores: Tensor | None = None
+    chosen = _checked(model, inputs, target)
+    batch = batch_of(inputs)
+    total: Parts = {}
     for owner, sample in copies(batch, samples, internal_batch_size):
-        part_inputs = select(inputs, owner, batch)
-        shaker = _Noise(part_inputs, sample, noise, seed)
-        flow = propagate(
-            model,
-            part_inputs,
-            [chosen.exact[i] for i in owner],
-            rulesets.gradient,
-            at=_edited(inputs),
-            edit=shaker.edit,
-        )
-        part = unit_scores(flow, flow.relevance(), part_inputs)
-        scores = part.new_zeros((batch, part.shape[1])) if scores is None else scores
-        scores.index_add_(0, owner.to(part.device), part / samples)
-    assert scores is not None
-    return Attribution(scores, chosen.value, chosen.names, "smoothgrad", chosen.rows)
+        chunk = select(inputs, owner, batch)
+        shaker = _Noise(chunk, sample, noise, seed)
+        targets = [chosen.exact[i] for i in owner]
+        flow = propagate(model, chunk, targets, rulesets.gradient, at=edited_at(inputs), edit=shaker.edit)
+        for name, part in unit_scores(flow, flow.relevance(), chunk).items():
+            total.setdefault(name, part.new_zeros(batch, part.shape[1]))
+            total[name].index_add_(0, owner.to(part.device), part / samples)
+    return attribution(flow, "smoothgrad", total, chosen)
 
 
 class _Noise:
@@ -221,18 +222,17 @@ class _Noise:
         self._seeds = [f"{seed}/{number}" for number in sample.tolist()]
         self._level = level
 
-    def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
-        place = None if ids is None else units_at(ids, self._inputs)
-        own = slice(None) if place is None or place[0] < 0 else slice(*place)
-        seeds = [f"{seed}/{own.start}" if own.start else seed for seed in self._seeds]  # each side has its own noise
-        rows = zip(x, singles(self._inputs), seeds, strict=True)
-        return torch.stack([self._shaken(row, alone, seed, own) for row, alone, seed in rows])
-
-    def _shaken(self, row: Tensor, alone: Inputs, seed: str, own: slice) -> Tensor:
-        real = real_units(alone)[own].to(row.device)
-        units = real if row.dim() == 2 and len(row) == len(real) else slice(None)
-        values = row[units]
-        drawn = torch.randn(values.shape, generator=content_generator(alone, seed), dtype=torch.float64).to(row)
-        noisy = row.clone()
-        noisy[units] = values + self._level * (values.max() - values.min()) * drawn
-        return noisy
+    def edit(self, source: Source) -> Tensor:
+        """Rows of one example, in their order, get its noise; those of padding and of no input get none."""
+        found = columns(source.rows, len(self._seeds), 0, source.enters, source.features)
+        real = real_units(source.part, self._inputs, found.units)
+        rows = source.rows.of(source.leaf).clone()
+        first = next(iter(explained(self._inputs)))
+        for number, (alone, seed) in enumerate(zip(singles(self._inputs), self._seeds, strict=True)):
+            own = (found.example == number) & (found.unit >= 0)
+            own[own.clone()] = real[number].to(own.device)[found.unit[own]]
+            values = rows[own]
+            seed = seed if source.part == first else f"{seed}/{source.part}"  # each part has its own noise
+            drawn = torch.randn(values.shape, generator=content_generator(alone, seed), dtype=torch.float64)
+            rows[own] = values + self._level * (values.max() - values.min()) * drawn.to(values)
+        return source.rows.back(rows, source.leaf.shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -13,8 +13,11 @@ from relprop.engine.calling import wide
 from relprop.engine.capture import HeadMask, Watch
 from relprop.engine.run import Flow, attend, propagate
 from relprop.engine.seen import Block, Fold, Map
+from relprop.engine.sources import Source
+from relprop.engine.units import Columns
 from relprop.errors import InputError, ModelError
-from relprop.methods.reading import Inputs
+from relprop.methods.reading import Inputs, attribution, columns_of, without_padding
+from relprop.padding import real_rows
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Attribution
@@ -38,11 +41,20 @@ class Maps:
 
     def attribution(self, method: str, scores: Tensor, inputs: Inputs, pairs: Tensor | None = None) -> Attribution:
         """Scores of the rows as an attribution; padding at 0."""
-        mask = inputs.get("attention_mask")
-        if isinstance(mask, Tensor) and mask.shape == scores.shape:
-            scores = torch.where(mask != 0, scores, 0)
-        chosen = self.flow.chosen
-        return Attribution(scores, chosen.value, chosen.names, method, chosen.rows, pairs=pairs)
+        (source,) = self.flow.sources
+        found = columns_of(self.flow, source)
+        parts = {source.part: without_padding(found.added(_as_rows(scores, source, found)), source.part, inputs)}
+        return attribution(self.flow, method, parts, pairs=pairs)
+
+    def rows(self, inputs: Inputs, every: bool = False) -> Tensor:
+        """[batch, rows, 1]: 1 for the rows that a mean or sum takes: those that are no padding, and those read out.
+
+        A masked row that is read out feeds the target all the same. `every` takes all, as the released code does.
+        """
+        if every:
+            return torch.ones_like(self.readout)[..., None]
+        real = real_rows(inputs, *self.readout.shape).to(self.readout.device)
+        return (real | (self.readout > 0)).to(self.readout)[..., None]
 
     def read(self, matrix: Tensor) -> Tensor:
         """The read-out row of a [batch, rows, columns] matrix; a weighted mean where several rows are read."""
@@ -84,7 +96,13 @@ def weight_maps(
     def on(one: Map) -> Tensor:
         return fold(_given(one.weights))
 
-    return _checked(attend(model, inputs, target, Watch(fold=on, last=last)), method, on)
+    maps = _checked(attend(model, inputs, target, Watch(fold=on, last=last)), method, on)
+    if _reads_nothing(maps.readout).any():
+        # The gradient of a saturated head is 0 everywhere. Under these rules it is not, and tells which rows are read.
+        flow = propagate(model, inputs, target, rulesets.lrp_conservative, watch=Watch(fold=on, last=last))
+        maps = replace(maps, readout=_checked(flow, method, on).readout)
+        _check_read(maps.readout, method)
+    return maps
 
 
 def gradient_maps(
@@ -96,18 +114,21 @@ def gradient_maps(
     *,
     blocks: bool = False,
     last: bool = False,
+    everywhere: bool = False,
 ) -> Maps:
     """`fold(A_b, G_b)` of every block: G_b = gradient of the target by A_b.
 
-    On request with the blocks' inputs, or of the `last` block alone (the others' G_b is 0).
+    On request with the blocks' inputs, or of the `last` block alone (the others' G_b is 0). `everywhere`: also where
+    the model does not attend, as the released code takes it.
     """
 
     def on(one: Map) -> Tensor:
         a = _given(one.weights)
-        return fold(a, _attended(a, one.gradient))
+        return fold(a, _attended(a, one.gradient, everywhere))
 
     watch = Watch(fold=on, blocks=blocks, last=last)
-    return _checked(propagate(model, inputs, target, rulesets.gradient, watch=watch), method, on)
+    flow = propagate(model, inputs, target, rulesets.gradient, watch=watch)
+    return _with_gradient(_checked(flow, method, on), method)
 
 
 def relevance_maps(
@@ -125,7 +146,9 @@ def relevance_maps(
     def on(one: Map) -> Tensor:
         return fold(_attended(_given(one.weights), one.relevance))
 
-    return _checked(propagate(model, inputs, target, rules, watch=Watch(fold=on, last=last)), method, on)
+    maps = _checked(propagate(model, inputs, target, rules, watch=Watch(fold=on, last=last)), method, on)
+    _check_read(maps.readout, method)
+    return maps
 
 
 def two_way_maps(
@@ -145,7 +168,34 @@ def two_way_maps(
 
     watch = Watch(heads, on)
     flow = propagate(model, inputs, target, rules, watch=watch, two_way=True)
-    return _checked(flow, method, on)
+    return _with_gradient(_checked(flow, method, on), method)
+
+
+def _reads_nothing(readout: Tensor) -> Tensor:
+    """[batch]: whether no row was seen to feed the target."""
+    return ~(readout > 0).any(1)
+
+
+def _check_read(readout: Tensor, method: str) -> None:
+    for number in torch.nonzero(_reads_nothing(readout)).flatten().tolist():
+        raise ModelError(
+            f'nothing flows back from the target of example {number} to the last block, so that "{method}" has no row '
+            "to read: its head is saturated, or the target does not depend on the block"
+        )
+
+
+def _with_gradient(maps: Maps, method: str) -> Maps:
+    """The maps, unless an example's gradient is 0 throughout: it would weigh every token with 0."""
+    last = maps.flow.seen.last if maps.flow.seen is not None else None
+    gradient = None if last is None else last.gradient
+    if gradient is not None:
+        for number in torch.nonzero((gradient == 0).flatten(1).all(1)).flatten().tolist():
+            raise ModelError(
+                f"the gradient of the target of example {number} is 0 at the last block (its head is saturated), and "
+                f'"{method}" weighs attention by gradients; use lrp_conservative instead'
+            )
+    _check_read(maps.readout, method)
+    return maps
 
 
 def _checked(flow: Flow, method: str, fold: Fold) -> Maps:
@@ -157,10 +207,22 @@ def _checked(flow: Flow, method: str, fold: Fold) -> Maps:
     readout = flow.seen.readout()
     square = (*readout.shape, readout.shape[-1])  # [batch, rows, rows]
     fitting = [one for one in maps if len(one.shape) == 4 and (one.shape[0], *one.shape[2:]) == square]
-    if len(fitting) < len(maps) or len({one.block for one in maps}) < len(maps):
+    unlike = len(fitting) < len(maps) or len({one.block for one in maps}) < len(maps)
+    if unlike or not flow.one_stream or len(flow.sources) != 1:
         raise ModelError(
             f'"{method}" needs one map of all tokens by all tokens a block; this model attends otherwise (windows, '
             "cross attention, or sequence before batch); use lrp_ah_ln instead"
+        )
+    if len(readout) != len(flow.chosen.value):
+        raise ModelError(
+            f'"{method}" needs one sequence per example; this model attends in {len(readout)} sequences for '
+            f"{len(flow.chosen.value)} examples (several choices or windows each)"
+        )
+    (source,) = flow.sources
+    if len(source.rows.low) != readout.numel():
+        raise ModelError(
+            f'"{method}" needs attention among the units of the input; this one attends among {readout.shape[1]} rows '
+            f'that could not be shown to be those of "{source.part}"; use lrp_ah_ln instead'
         )
     kept = [one for one in maps if one.folded is not None or one.weights is not None]
     folded = tuple(fold(one) if one.folded is None else one.folded for one in kept)
@@ -168,14 +230,27 @@ def _checked(flow: Flow, method: str, fold: Fold) -> Maps:
     return Maps(folded, readout.to(folded[0]), flow, blocks)
 
 
+def _as_rows(scores: Tensor, source: Source, found: Columns) -> Tensor:
+    """[batch, rows] in the order of the source's own rows."""
+    order = torch.argsort(found.example, stable=True)  # example by example
+    return torch.empty_like(scores.flatten()).scatter(0, order.to(scores.device), scores.flatten())
+
+
 def _given(weights: Tensor | None) -> Tensor:
+    """The weights. A row that sees nothing (its mask hides every key) is NaN in some models: it attends to nothing."""
     assert weights is not None
-    return wide(weights)
+    known = wide(weights)
+    return known.masked_fill(known.isnan(), 0)
 
 
-def _attended(weights: Tensor, arrived: Tensor | None) -> Tensor:
-    """What arrived where the model attends: a masked place (weight 0) has no part in the output."""
-    return torch.zeros_like(weights) if arrived is None else wide(arrived).masked_fill(weights == 0, 0)
+def _attended(weights: Tensor, arrived: Tensor | None, everywhere: bool = False) -> Tensor:
+    """What arrived where the model attends: a place hidden from every head (weight 0) has no part in the output."""
+    if arrived is None:
+        return torch.zeros_like(weights)
+    hidden = (weights == 0).all(-1, keepdim=True)  # rows that see nothing
+    if not everywhere:
+        hidden = hidden | (weights == 0).all(1, keepdim=True)
+    return wide(arrived).masked_fill(hidden, 0)
 
 
 def chain(matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
@@ -192,7 +267,9 @@ def with_identity(matrix: Tensor) -> Tensor:
 
 
 def row_normalised(matrix: Tensor) -> Tensor:
-    return matrix / matrix.sum(-1, keepdim=True)
+    """Rows that sum to 1; a row of zeros stays one."""
+    total = matrix.sum(-1, keepdim=True)
+    return matrix / torch.where(total == 0, 1, total)
 
 
 def normalised_with_identity(matrix: Tensor) -> Tensor:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.run import predict, predict_edited
-from relprop.engine.sources import At, Lookup
-from relprop.methods.reading import Inputs, batch_size, real_units, select, singles, token_mask, units_at
+from relprop.engine.leaves import batch_of
+from relprop.engine.run import Flow, look
+from relprop.engine.sources import Source
+from relprop.engine.units import columns
+from relprop.methods.reading import (
+    Inputs,
+    attribution,
+    columns_of,
+    examples_first,
+    real_units,
+    replaced,
+    select,
+)
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -28,55 +39,44 @@ def occlusion(
     A token's embedding becomes that of `replacement` (a token id; None takes the pad token, or zeros); the ids stay, so
     that a model that looks for its end token still finds it. Without tokens, the unit's row at the first block is 0.
     """
-    chosen = predict(model, inputs, target)
-    batch = batch_size(inputs)
-    at: At = "word_embeddings" if "input_ids" in inputs else "block"
+    flow = look(model, inputs, target, at="tokens")
+    examples_first(flow)
+    chosen, batch = flow.chosen, batch_of(inputs)
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
-    real = units_of(model, inputs, chosen.exact, at)
-    scores = chosen.value.new_zeros(real.shape)
-    for owner, unit in (chunk.unbind(1) for chunk in torch.nonzero(real).split(max(1, internal_batch_size))):
-        part = select(inputs, owner, batch)
-        hidden = torch.zeros(len(unit), real.shape[1], dtype=torch.bool).scatter(1, unit[:, None], True)
-        hide = Hide(part, hidden, replacement)
-        changed = predict_edited(model, part, [chosen.exact[i] for i in owner], at, hide.edit)
-        scores[owner, unit] = (chosen.value[owner] - changed.value).to(scores)
-    return Attribution(scores, chosen.value, chosen.names, "occlusion", chosen.rows)
+    parts = {}
+    for name, real in units_of(flow, inputs).items():
+        scores = chosen.value.new_zeros(real.shape)
+        for owner, unit in (chunk.unbind(1) for chunk in torch.nonzero(real).split(max(1, internal_batch_size))):
+            hidden = torch.zeros(len(unit), real.shape[1], dtype=torch.bool).scatter(1, unit[:, None], True)
+            hide = Hide({name: hidden}, replacement)
+            targets = [chosen.exact[i] for i in owner]
+            changed = look(model, select(inputs, owner, batch), targets, hide.edit, at="tokens").chosen
+            scores[owner, unit] = (chosen.value[owner] - changed.value).to(scores)
+        parts[name] = scores
+    return attribution(flow, "occlusion", parts)
 
 
-def units_of(model: nn.Module, inputs: Inputs, target: tuple[Any, ...], at: At) -> Tensor:
-    """[batch, units]: which are there to be hidden."""
-    if at == "word_embeddings":
-        return torch.stack([real_units(one) for one in singles(inputs)])
-    shapes: list[tuple[int, ...]] = []
-
-    def look(x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
-        shapes.append(tuple(x.shape))
-        return x
-
-    predict_edited(model, inputs, list(target), at, look)
-    mask = token_mask(inputs)
-    fits = mask is not None and mask.shape == shapes[0][:2]
-    return (mask != 0).cpu() if fits else torch.ones(shapes[0][:2], dtype=torch.bool)  # type: ignore[union-attr]
+def units_of(flow: Flow, inputs: Inputs) -> dict[str, Tensor]:
+    """Per part [batch, units]: which are there to be hidden."""
+    counts = {source.part: columns_of(flow, source).units for source in flow.sources}
+    return {name: real_units(name, inputs, count) for name, count in counts.items()}
 
 
 class Hide:
-    """Hides a set of units of each row."""
+    """Hides a set of units of each example: [batch, units] for each part."""
 
-    def __init__(self, inputs: Inputs, hidden: Tensor, replacement: int | None) -> None:
-        self._inputs, self._hidden, self._replacement = inputs, hidden, replacement
+    def __init__(self, hidden: Mapping[str, Tensor], replacement: int | None) -> None:
+        self._hidden, self._replacement = hidden, replacement
 
-    def edit(self, x: Tensor, ids: Tensor | None, lookup: Lookup | None) -> Tensor:
-        known = ids is not None and "input_ids" in self._inputs
-        place = units_at(ids, self._inputs) if known and ids is not None else (0, self._hidden.shape[1])
-        if place is None:
-            return x
-        start, stop = place
-        late = max(0, -start)
-        rows, units = torch.nonzero(self._hidden[:, start + late : stop], as_tuple=True)
-        edited = x.clone()
-        filler: Tensor | float = 0.0
-        if lookup is not None and ids is not None and self._replacement is not None:
-            filler = lookup(torch.full_like(ids[:1, :1], self._replacement))[0, 0]
-        edited[rows, units + late] = filler
-        return edited
+    def edit(self, source: Source) -> Tensor:
+        if source.part not in self._hidden:
+            return source.leaf
+        hidden = self._hidden[source.part].to(source.leaf.device)
+        tokens = source.whole_numbers and source.rows.single
+        found = columns(source.rows, len(hidden), 0, tokens or source.enters, () if tokens else source.features)
+        own = (found.unit >= 0) & hidden[found.example.clamp_min(0), found.unit.clamp_min(0)]
+        rows, filler = source.rows.of(source.leaf), torch.zeros(())
+        if source.lookup is not None and self._replacement is not None:
+            filler = source.rows.of(source.lookup(replaced(source, self._replacement)))
+        return source.rows.back(torch.where(own[:, None], filler.to(rows), rows), source.leaf.shape)

@@ -1,4 +1,4 @@
-"""From what reached the sources to one score a unit: rows in the input's own order, padding at exactly 0."""
+"""From what reached the sources to one score per unit of every part: in the part's own order, padding at exactly 0."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from relprop.engine.run import Flow, propagate
+from relprop.engine.leaves import batch_of, explained
+from relprop.engine.run import Flow, look, propagate
 from relprop.engine.sources import At, Source
+from relprop.engine.units import Columns, columns
+from relprop.errors import InputError
+from relprop.padding import real_rows
 from relprop.rulebook.rulesets import RuleSet
+from relprop.targets import Chosen
 from relprop.types import Attribution, Entry, Ledger
 
 Inputs = Mapping[str, Any]
+Parts = dict[str, Tensor]
 
 
 def input_relevance(
@@ -30,119 +35,125 @@ def input_relevance(
     ledger: bool,
 ) -> Attribution:
     """Sum over features of the relevance that reached each unit. The ledger is kept example by example."""
-    if ledger and batch_size(inputs) > 1:
+    if ledger and batch_of(inputs) > 1 and examples_first(look(model, inputs, target)) > 1:
+        options = {"at": at, "checkpoint": checkpoint, "ledger": True}
         each = [
-            input_relevance(
-                model,
-                example(inputs, i),
-                one_target(target, i),
-                rules,
-                method,
-                at=at,
-                checkpoint=checkpoint,
-                ledger=True,
-            )
-            for i in range(batch_size(inputs))
+            input_relevance(model, one, one_target(target, i), rules, method, **options)  # type: ignore[arg-type]
+            for i, one in enumerate(singles(inputs))
         ]
         return joined(each)
     flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger)
     relevance = flow.relevance()
-    scores = unit_scores(flow, relevance, inputs)
-    books = (close(flow, relevance, scores),) if ledger else None
-    return Attribution(scores, flow.chosen.value, flow.chosen.names, method, flow.chosen.rows, books)
+    parts = unit_scores(flow, relevance, inputs)
+    return attribution(flow, method, parts, ledger=(close(flow, relevance, parts),) if ledger else None)
+
+
+def attribution(flow: Flow, method: str, parts: Parts, chosen: Chosen | None = None, **more: Any) -> Attribution:
+    """Scores of the parts, with all that the pass says; `chosen` where it was one of several on changed inputs."""
+    chosen = flow.chosen if chosen is None else chosen
+    place: dict[str, str] = {}
+    for source in flow.sources:
+        known = place.setdefault(source.part, source.place)
+        place[source.part] = known if source.place in known.split(" and ") else f"{known} and {source.place}"
+    windows = {
+        source.part: found.windows for source in flow.sources if (found := columns_of(flow, source)).windows is not None
+    }
+    scored = dict.fromkeys(source.part for source in flow.sources if flow.arrived)
+    lost = [
+        f'nothing flows back to "{part}" under these rules, or only to units that the mask hides, though the output '
+        "may depend on it"
+        for part in scored
+        if part in parts and not parts[part].any()
+    ]
+    own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *lost)}
+    return Attribution(parts, chosen.value, chosen.names, method, chosen.rows, **{**own, **more})
+
+
+def columns_of(flow: Flow, source: Source) -> Columns:
+    """To which example and unit the rows of a source belong."""
+    shape = source.rows.shape
+    examples = 1 if flow.several else len(flow.chosen.value)
+    known = flow.axes.get(source.part, -1)
+    axis = None if known == -1 else known
+    owner = flow.owners.get(source.part)
+    if axis is None and owner is None and examples > 1:
+        raise InputError(
+            f'"{source.part}" of shape {tuple(shape)} has no axis of {examples} examples: explain them one by one'
+        )
+    tokens = source.whole_numbers and source.rows.single
+    return columns(source.rows, examples, axis, tokens or source.enters, () if tokens else source.features, owner)
 
 
 def unit_scores(
     flow: Flow, per_source: list[Tensor], inputs: Inputs, reduce: Callable[[Tensor], Tensor] | None = None
-) -> Tensor:
-    """One row of scores an example: features reduced (by default summed), sources of the same tokens added."""
-    ids = token_ids(inputs)
-    total: Tensor | None = None
+) -> Parts:
+    """One score per unit of each part: features reduced (by default summed), sources of one part added."""
+    parts: Parts = {}
     for source, values in zip(flow.sources, per_source, strict=True):
-        rows = (reduce or _sum)(_features_last(values))
-        if ids is not None:
-            rows = _in_order(rows, source, inputs, ids.shape[1])
-        total = rows if total is None else total + rows
-    assert total is not None
-    mask = token_mask(inputs)
-    if mask is not None and mask.shape == total.shape:
-        total = torch.where(mask != 0, total, 0)
-    return total
+        found = columns_of(flow, source)
+        each = values if flow.several else values[None]
+        scores = torch.cat([found.added((reduce or _sum)(source.rows.of(one))) for one in each])
+        parts[source.part] = parts[source.part] + scores if source.part in parts else scores
+    return {name: without_padding(scores, name, inputs) for name, scores in parts.items()}
 
 
-def token_ids(inputs: Inputs) -> Tensor | None:
-    """The tokens that get scores: the text's, and behind them a decoder's own where those are given."""
-    return _both(inputs.get("input_ids"), inputs.get("decoder_input_ids"))
+def without_padding(scores: Tensor, part: str, inputs: Inputs) -> Tensor:
+    real = real_units(part, inputs, scores.shape[1]).to(scores.device)
+    return torch.where(real if len(real) == len(scores) else real[:1], scores, 0)
 
 
-def token_mask(inputs: Inputs) -> Tensor | None:
-    """Which of them are no padding; None where nothing says so."""
-    own, mask = inputs.get("decoder_input_ids"), inputs.get("attention_mask")
-    if not isinstance(own, Tensor) or not isinstance(mask, Tensor):
-        return mask if isinstance(mask, Tensor) else None
-    return _both(mask, inputs.get("decoder_attention_mask", torch.ones_like(own)))
+# The masks that tell padding, by the argument that they belong to.
+_TOKENS = ("input_ids", "decoder_input_ids")
+_MASKS = {"decoder_input_ids": "decoder_attention_mask", "pixel_values": "pixel_attention_mask"}
 
 
-def _both(text: Any, decoder: Any) -> Tensor | None:
-    if not isinstance(text, Tensor) or not isinstance(decoder, Tensor):
-        return text if isinstance(text, Tensor) else None
-    return torch.cat([text, decoder], 1)
+def mask_of(part: str, inputs: Inputs) -> Tensor | None:
+    """The mask that tells which units of a part are no padding; None where nothing does."""
+    others = [name for name in explained(inputs) if name != part]
+    name = _MASKS.get(part, "attention_mask")
+    if name not in inputs and not others:
+        name = "attention_mask"  # of the only part there is
+    mask = inputs.get(name)
+    return mask if isinstance(mask, Tensor) else None
+
+
+def replaced(source: Source, other: Tensor | int) -> Tensor:
+    """The whole numbers that a source looked up, with those of its part replaced by others."""
+    assert source.looked_up is not None
+    elements = source.rows.elements.view(source.looked_up.shape)
+    own = other if isinstance(other, int) else other.to(source.looked_up).flatten()[elements.clamp_min(0)]
+    return torch.where(elements >= 0, own, source.looked_up)
 
 
 def _sum(values: Tensor) -> Tensor:
     return values.sum(-1)
 
 
-def _features_last(values: Tensor) -> Tensor:
-    """[batch, units, features] from tokens, feature maps [batch, features, height, width] or plain vectors."""
-    if values.dim() == 4:
-        return values.flatten(2).transpose(1, 2)
-    return values[..., None] if values.dim() == 2 else values.flatten(2)
-
-
-def _in_order(rows: Tensor, source: Source, inputs: Inputs, count: int) -> Tensor:
-    """The rows among all `count` units: cut to length, moved to where they belong, and 0 elsewhere."""
-    place = units_at(inputs["input_ids"] if source.ids is None else source.ids, inputs)
-    if place is None:  # another text: in the ledger, not in the scores
-        return rows.new_zeros(len(rows), count)
-    start, stop = place
-    late = max(0, -start)
-    rows = rows[:, late : stop - start]
-    return F.pad(rows, (start + late, count - start - late - rows.shape[1]))
-
-
-def units_at(own: Tensor, inputs: Inputs) -> tuple[int, int] | None:
-    """Which units (from, to) the embedded tokens `own` are: the text, or the decoder's; None for any other.
-
-    From -1 where a decoder reads the text itself, shifted by one behind its start token.
-    """
-    ids, decoder = inputs["input_ids"], inputs.get("decoder_input_ids")
-    length = ids.shape[1]
-    if own.shape[0] == ids.shape[0] and own.shape[1] >= length and torch.equal(own[:, :length], ids):
-        return 0, length
-    if isinstance(decoder, Tensor):
-        same = own.shape == decoder.shape and torch.equal(own, decoder)
-        return (length, length + decoder.shape[1]) if same else None
-    return (-1, length - 1) if own.shape == ids.shape and torch.equal(own[:, 1:], ids[:, :-1]) else None
-
-
-def close(flow: Flow, relevance: list[Tensor], scores: Tensor) -> Ledger:
-    """The books of one example. What reached a source without being a unit's score is a constant."""
+def close(flow: Flow, relevance: list[Tensor], parts: Parts) -> Ledger:
+    """The books of one example, one line per part. What reached a source without being a unit's score is a constant."""
     assert flow.books is not None
     value = flow.chosen.value.item() if flow.carries == "gradient" else 1.0
-    scored = scores.double().sum().item()
-    other = sum(part.double().sum().item() for part in relevance) - scored
-    inputs = [Entry("", "inputs", "input", scored)]
-    return flow.books.close(value, [*inputs, Entry("", "other inputs", "constant", other)] if other else inputs)
+    scored = {name: scores.double().sum().item() for name, scores in parts.items()}
+    other = sum(part.double().sum().item() for part in relevance) - sum(scored.values())
+    lines = [Entry("", name if len(scored) > 1 else "inputs", "input", amount) for name, amount in scored.items()]
+    return flow.books.close(value, [*lines, Entry("", "rows of no input", "constant", other)] if other else lines)
 
 
-def batch_size(inputs: Inputs) -> int:
-    return next((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), 1)
+def examples_first(flow: Flow) -> int:
+    """How many examples a batch has. Refused where it cannot be taken apart along the first axis."""
+    count = len(flow.chosen.value)
+    for source in flow.sources if count > 1 else ():
+        if flow.axes.get(source.part, -1) != 0:
+            raise InputError(
+                f'"{source.part}" of shape {tuple(source.rows.shape)} does not have its {count} examples along the '
+                "first axis, where this takes them apart: explain one example at a time"
+            )
+    return count
 
 
 def example(inputs: Inputs, index: int) -> dict[str, Any]:
     """One example of a batch, as a batch of one."""
-    batch = batch_size(inputs)
+    batch = batch_of(inputs)
     return {
         name: value[index : index + 1] if isinstance(value, Tensor) and value.dim() and len(value) == batch else value
         for name, value in inputs.items()
@@ -151,7 +162,7 @@ def example(inputs: Inputs, index: int) -> dict[str, Any]:
 
 def singles(inputs: Inputs) -> list[dict[str, Any]]:
     """Every example of a batch, as a batch of one."""
-    return [example(inputs, i) for i in range(batch_size(inputs))]
+    return [example(inputs, i) for i in range(batch_of(inputs))]
 
 
 def copies(batch: int, copies: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -171,27 +182,32 @@ def select(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
     }
 
 
-def real_units(inputs: Inputs) -> Tensor:
-    """Which units of a single example are no padding."""
-    mask = token_mask(inputs)
-    if mask is not None and mask.dim() == 2:
-        return (mask[0] != 0).cpu()
-    return torch.ones(_content(inputs).shape[:1], dtype=torch.bool)
+def real_units(part: str, inputs: Inputs, units: int) -> Tensor:
+    """[batch, units]: which units of a part are no padding."""
+    mask, batch = mask_of(part, inputs), batch_of(inputs)
+    if mask is not None and mask.shape == inputs[part].shape and mask.dim() > 2:  # several texts per example
+        mask = mask.flatten(1)
+    if mask is None or (mask.dim() == 2 and mask.shape[1] != units):
+        return torch.ones(batch, units, dtype=torch.bool)
+    return real_rows({"attention_mask": mask}, batch, units).cpu()
 
 
 def content_generator(inputs: Inputs, seed: int | str) -> torch.Generator:
     """Randomness that depends on a single example's real content and on the seed alone."""
-    content, real = _content(inputs), real_units(inputs)
-    if len(content) <= len(real):  # a mask may begin with units that the model adds
-        content = content[real[len(real) - len(content) :]]
-    digest = hashlib.sha256(content.contiguous().double().numpy().tobytes() + str(seed).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    digest = hashlib.sha256(str(seed).encode())
+    names = list(explained(inputs))
+    for name in [name for name in names if name in _TOKENS] or names[:1]:
+        digest.update(_real_content(name, inputs[name][0], inputs).double().numpy().tobytes())
+    return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:7], "big"))
 
 
-def _content(inputs: Inputs) -> Tensor:
-    first = next(value for value in inputs.values() if isinstance(value, Tensor) and value.dim() > 1)
-    ids = token_ids(inputs)
-    return (first if ids is None else ids)[0].detach().cpu()
+def _real_content(name: str, content: Tensor, inputs: Inputs) -> Tensor:
+    mask = mask_of(name, inputs)
+    content = content.detach().cpu().contiguous()
+    if mask is None or mask.dim() != 2 or mask.shape[1] < len(content):
+        return content
+    real = (mask[0] != 0).cpu()
+    return content[real[len(real) - len(content) :]]  # a mask may begin with units that the model adds
 
 
 def one_target(target: Any, index: int) -> Any:
@@ -205,14 +221,17 @@ def one_target(target: Any, index: int) -> Any:
     )
 
 
-def joined(parts: list[Attribution]) -> Attribution:
+def joined(each: list[Attribution]) -> Attribution:
     """Attributions of single examples as one batch."""
-    rows = [part.logits for part in parts]
+    rows = [one.logits for one in each]
     return Attribution(
-        torch.cat([part.scores for part in parts]),
-        torch.cat([part.value for part in parts]),
-        tuple(name for part in parts for name in part.target),
-        parts[0].method,
+        {name: torch.cat([one.parts[name] for one in each]) for name in each[0].parts},
+        torch.cat([one.value for one in each]),
+        tuple(name for one in each for name in one.target),
+        each[0].method,
         torch.cat(rows) if all(row is not None for row in rows) else None,  # type: ignore[arg-type]
-        tuple(book for part in parts for book in part.ledger or ()) or None,
+        tuple(book for one in each for book in one.ledger or ()) or None,
+        place=each[0].place,
+        windows={name: torch.cat([one.windows[name] for one in each]) for name in each[0].windows},
+        warnings=tuple(dict.fromkeys(warning for one in each for warning in one.warnings)),
     )

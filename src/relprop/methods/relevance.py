@@ -29,7 +29,8 @@ from relprop.methods.maps import (
 )
 from relprop.methods.reading import (
     Inputs,
-    batch_size,
+    attribution,
+    examples_first,
     input_relevance,
     joined,
     one_target,
@@ -109,14 +110,17 @@ def lrp(
     rules = down_to_pixels(rules) if at == "input" else rules
     released = variant == "released" and at != "input"  # pixels have no read-out token
     flow = propagate(model, inputs, target, rules, at=at, watch=Watch() if released else None)
-    if batch_size(inputs) > 1 and any(source.sequence_first for source in flow.sources):
-        # The rules normalise each example along the first dimension, where this model has its sequence.
+    count = 1 if flow.several else len(flow.chosen.value)
+    if count > 1 and any(source.rows.grid[0] != count for source in flow.sources):
+        examples_first(flow)
+        # The rules normalise each example along the first dimension, where this model has something else.
         each = [lrp(model, one, one_target(target, i), at=at, variant=variant) for i, one in enumerate(singles(inputs))]
         return joined(each)
-    scores = unit_scores(flow, flow.relevance(), inputs)
+    parts = unit_scores(flow, flow.relevance(), inputs)
     if released and flow.seen is not None:
-        scores = without_readout(scores, flow.seen.readout())
-    return Attribution(scores, flow.chosen.value, flow.chosen.names, "lrp", flow.chosen.rows)
+        readout = flow.seen.readout()
+        parts = {name: without_readout(scores, readout) for name, scores in parts.items()}
+    return attribution(flow, "lrp", parts)
 
 
 @METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation="Voita et al. 2019")

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from torch import Tensor, nn
 
-from relprop.engine.run import predict, predict_edited
-from relprop.engine.sources import At
+from relprop.engine.run import look
 from relprop.errors import InputError, RelpropError
 from relprop.methods.perturbation import Hide, units_of
-from relprop.methods.reading import Inputs, content_generator, select, singles
+from relprop.methods.reading import Inputs, attribution, content_generator, examples_first, select, singles
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -53,20 +52,23 @@ def shapley(
     if algorithm not in ALGORITHMS:
         raise InputError(f'algorithm is "permutation" or "partition", got "{algorithm}"')
     shap = _shap()
-    chosen = predict(model, inputs, target)
-    at: At = "word_embeddings" if "input_ids" in inputs else "block"
+    flow = look(model, inputs, target, at="tokens")
+    examples_first(flow)
+    chosen = flow.chosen
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
-    real = units_of(model, inputs, chosen.exact, at)
+    every = units_of(flow, inputs)
+    real, sizes = torch.cat(list(every.values()), 1), [one.shape[1] for one in every.values()]
     scores, baseline = chosen.value.new_zeros(real.shape), torch.zeros_like(chosen.value)
     for i, single in enumerate(singles(inputs)):
-        game = _Game(model, single, chosen.exact[i], at, real[i], replacement, internal_batch_size)
+        game = _Game(model, single, chosen.exact[i], dict(zip(every, sizes, strict=True)), real[i], replacement,
+                     internal_batch_size)  # fmt: skip
         own_seed = int(torch.randint(2**32, (), generator=content_generator(single, seed)))
         with _numpy_seed(own_seed):
             values, nothing = _solve(shap, game.value, int(real[i].sum()), algorithm, max_evals, own_seed)
         scores[i, real[i]] = torch.from_numpy(values).to(scores)
         baseline[i] = nothing
-    return Attribution(scores, chosen.value, chosen.names, "shapley", chosen.rows, baseline=baseline)
+    return attribution(flow, "shapley", dict(zip(every, scores.split(sizes, 1), strict=True)), baseline=baseline)
 
 
 def _solve(
@@ -104,7 +106,7 @@ class _Game:
     model: nn.Module
     inputs: Inputs
     target: Any
-    at: At
+    units: dict[str, int]  # per part how many units, all of which stand in one row
     real: Tensor  # [units], which of them play
     replacement: int | None
     size: int
@@ -117,8 +119,9 @@ class _Game:
 
     def _predicted(self, hidden: Tensor) -> Tensor:
         copies = select(self.inputs, torch.zeros(len(hidden), dtype=torch.long), 1)
-        hide = Hide(copies, hidden, self.replacement)
-        return predict_edited(self.model, copies, [self.target] * len(hidden), self.at, hide.edit).value
+        by_part = dict(zip(self.units, hidden.split(list(self.units.values()), 1), strict=True))
+        hide = Hide(by_part, self.replacement)
+        return look(self.model, copies, [self.target] * len(hidden), hide.edit, at="tokens").chosen.value
 
 
 _numpy = threading.Lock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,12 @@ class Conservation:
 
 
 def conservation(scores: Any, values: Any) -> Conservation:
-    """Of scores [examples, ...] and the outputs [examples] they explain; `Attribution` holds both, padding at 0."""
+    """Of scores [examples, ...] and the outputs [examples] they explain; `Attribution` holds both, padding at 0.
+
+    Of several parts, a dict with the scores of each: what they sum to together is compared.
+    """
+    if isinstance(scores, Mapping):
+        scores = np.concatenate([examples(part).reshape(len(part), -1) for part in scores.values()], 1)
     totals, outputs = examples(scores), examples(values, "values")
     if totals.ndim < 2 or outputs.shape != totals.shape[:1]:
         raise InputError(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from relprop.engine.calling import call, evaluating
 from relprop.errors import InputError, ModelError
-from relprop.targets import logits_of
+from relprop.outputs import logits_of
 
 # From the examples' indices [rows] and what is hidden of each [rows, units] to the model's input.
 Hide = Callable[[Tensor, Tensor], Mapping[str, Any] | Tensor]

@@ -27,7 +27,6 @@ class _Ratio(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, func: Func, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         y: Tensor = func(x, *args, **kwargs)
         ctx.save_for_backward(torch.where(x == 0, 0, y / x))
-        ctx.saturates = getattr(func, "__name__", "") in _SATURATING
         return y
 
     @staticmethod
@@ -41,20 +40,21 @@ def ratio(func: Func, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return _Ratio.apply(x, func, args, kwargs)
 
 
-def opened(func: Func, *args: Any, **kwargs: Any) -> Any:
-    """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: 0 no longer maps to 0, so the sum is a gate."""
-    tensors = [value for value in args[:2] if isinstance(value, Tensor)]
-    if len(tensors) == 1 and getattr(_origin(tensors[0]), "saturates", False):
-        return gate(func, *args, **kwargs)
-    return func(*args, **kwargs)
+class _Activation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(torch.where(x == 0, 0, y / x))
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (ratio,) = ctx.saved_tensors
+        return grad * ratio, None
 
 
-def _origin(x: Tensor) -> Any:
-    """The function that made x, behind any views."""
-    node = x.grad_fn
-    while node is not None and node.name() in ("ViewBackward0", "AliasBackward0"):
-        node = node.next_functions[0][0]
-    return node
+def activation(x: Tensor, y: Tensor) -> Any:
+    """y = f(x), however it was computed, as x * (f(x)/x) with the ratio constant."""
+    return _Activation.apply(x, y)
 
 
 def power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any) -> Any:
@@ -73,13 +73,18 @@ def solution(func: Func, matrix: Any, right: Any, *args: Any, **kwargs: Any) -> 
     return func(_detached(matrix), right, *args, **kwargs)
 
 
+def sampled(func: Func, x: Any, grid: Any, *args: Any, **kwargs: Any) -> Any:
+    """`grid_sample` is linear in what is sampled; where it is sampled is a gate."""
+    return func(x, _detached(grid), *args, **kwargs)
+
+
 def variance_and_mean(func: Func, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
     """`var_mean` and `std_mean`: the spread is a gate, the mean stays live."""
     spread, mean = func(*args, **kwargs)
     return spread.detach(), mean
 
 
-_SATURATING = {"tanh", "erf"}
+SATURATING = {"tanh", "erf"}
 
 # f(0) = 0: an activation on the signal's way. Everything else that is not linear opens or closes the way: a gate.
 ACTIVATIONS = (
@@ -90,6 +95,11 @@ ACTIVATIONS = (
 )  # fmt: skip
 GATES = (
     "softmax", "log_softmax", "softmin", "gumbel_softmax", "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp",
-    "exp2", "log", "log2", "log10", "cos", "cosh", "rdiv", "reciprocal", "rpow", "cumprod", "prod", "logsumexp",
-    "logcumsumexp", "logaddexp", "erfc", "var", "std", "rsqrt", "norm", "atan2", "cdist", "cosine_similarity",
+    "exp2", "log", "log2", "log10", "cos", "cosh", "reciprocal", "cumprod", "prod", "logsumexp",
+    "logcumsumexp", "logaddexp", "erfc", "var", "std", "rsqrt", "norm", "atan2", "cdist", "cosine_similarity", "ndtr",
+    "log_ndtr", "erfcx", "opened",
+)  # fmt: skip
+POINTWISE_GATES = (
+    "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "exp2", "log", "log2", "log10", "cos", "cosh", "erfc",
+    "ndtr", "log_ndtr", "erfcx",
 )  # fmt: skip

@@ -66,18 +66,56 @@ def carrying_layer_norm(
     return _LayerNorm.apply(x, normalized_shape, weight, bias, eps, True)
 
 
-CARRYING = (carrying_layer_norm,)  # rules that leave nothing to the bias
+class _Scaled(torch.autograd.Function):
+    """A norm whose value is torch's own and whose way back is `back(gradient)`, linear with 1/std constant."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, func: Func, args: tuple[Any, ...], back: Func) -> Tensor:
+        ctx.back = back
+        y: Tensor = func(x, *args)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.back(grad), None, None, None
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def batch_norm(
+    func: Func,
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """BatchNorm as it runs in eval mode: linear. (torch's own way back is wrong for some strides of one example.)"""
+    args = (running_mean, running_var, weight, bias, training, momentum, eps)
+    if training or running_var is None:
+        return func(x, *args)
+    scale = (running_var.detach() + eps).rsqrt()
+    scale = (scale if weight is None else scale * weight.detach()).to(x.dtype).view(-1, *(1,) * (x.dim() - 2))
+    return _Scaled.apply(x, func, args, lambda grad: grad * scale)
 
 
 def rms_norm(
     func: Func, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
+) -> Any:
     """RMSNorm with 1/sqrt(eps + mean square) constant."""
-    dims = tuple(range(-len(normalized_shape), 0))
-    eps = torch.finfo(x.dtype).eps if eps is None else eps
-    wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
-    y = x * torch.rsqrt(wide.square().mean(dims, keepdim=True) + eps).to(x.dtype)
-    return y if weight is None else y * weight
+    dims, dtype = tuple(range(-len(normalized_shape), 0)), x.dtype
+    least = torch.finfo(x.dtype).eps if eps is None else eps
+    rstd = torch.rsqrt(_wide(x.detach()).square().mean(dims, keepdim=True) + least)
+
+    def back(grad: Tensor) -> Tensor:
+        return ((grad if weight is None else grad * weight).to(rstd.dtype) * rstd).to(dtype)
+
+    return _Scaled.apply(x, func, (normalized_shape, weight, eps), back)
 
 
 def group_norm(
@@ -88,15 +126,56 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     *unused: Any,
-) -> Tensor:
-    """GroupNorm with each group's 1/sqrt(eps + Var) constant."""
-    groups = x.reshape(x.shape[0], num_groups, -1)
-    centred = groups - groups.mean(-1, keepdim=True)
-    rstd = torch.rsqrt(groups.detach().var(-1, unbiased=False, keepdim=True) + eps)
-    y = (centred * rstd).reshape(x.shape)
+    carry: bool = False,
+) -> Any:
+    """GroupNorm with each group's 1/sqrt(eps + Var) constant. With `carry` the share of the bias goes to x as well."""
+    shape, dtype = x.shape, x.dtype
+    groups = _wide(x.detach()).reshape(shape[0], num_groups, -1)
+    rstd = torch.rsqrt(groups.var(-1, unbiased=False, keepdim=True) + eps)
+    z = groups - groups.mean(-1, keepdim=True) if carry and bias is not None else None
     per_channel = (-1, *(1,) * (x.dim() - 2))
-    y = y if weight is None else y * weight.reshape(per_channel)
-    return y if bias is None else y + bias.reshape(per_channel)
+
+    def grouped(tensor: Tensor) -> Tensor:
+        return tensor.to(rstd.dtype).reshape(shape[0], num_groups, -1)
+
+    def back(grad: Tensor) -> Tensor:
+        scaled = grouped(grad if weight is None else grad * weight.reshape(per_channel)) * rstd
+        scaled = scaled - scaled.mean(-1, keepdim=True)
+        if z is not None and bias is not None:
+            size = z.square().sum(-1, keepdim=True)
+            share = grouped(grad * bias.reshape(per_channel)).sum(-1, keepdim=True)
+            scaled = scaled + z * torch.where(size > 0, share / size, 0)
+        return scaled.reshape(shape).to(dtype)
+
+    return _Scaled.apply(x, func, (num_groups, weight, bias, eps), back)
+
+
+def carrying_group_norm(func: Func, *args: Any, **kwargs: Any) -> Any:
+    """GroupNorm whose bias takes nothing."""
+    return group_norm(func, *args, **kwargs, carry=True)
+
+
+class _CarriedBias(torch.autograd.Function):
+    """u + b, where u is z = x - mean(x) times constants: what b takes goes to z, spread as z^2 is."""
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, z: Tensor, bias: Tensor, dims: Any) -> Tensor:
+        ctx.save_for_backward(z, bias)
+        ctx.dims, ctx.shape = dims, u.shape
+        return u + bias
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        z, bias = ctx.saved_tensors
+        wide = _wide(z)
+        size = wide.square().sum(ctx.dims, keepdim=True)
+        share = (grad.to(wide.dtype) * bias).sum(ctx.dims, keepdim=True)
+        return grad.sum_to_size(ctx.shape), (wide * torch.where(size > 0, share / size, 0)).to(z.dtype), None, None
+
+
+def carried_bias(func: Func, u: Tensor, bias: Tensor, z: Tensor, dims: Any) -> Any:
+    """The bias of a LayerNorm written out by hand, as `carrying_layer_norm` treats it."""
+    return _CarriedBias.apply(u, z, bias, dims)
 
 
 def small_power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,3 +183,6 @@ def small_power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any)
     if isinstance(base, Tensor) and isinstance(exponent, float) and exponent in (-0.5, 0.5):
         base = base.detach()
     return func(base, exponent, *args, **kwargs)
+
+
+CARRYING = (carrying_layer_norm, carrying_group_norm)  # rules that leave nothing to the bias

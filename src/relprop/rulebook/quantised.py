@@ -30,18 +30,23 @@ def _by_weights(x: Tensor, packed: Any, result: Tensor) -> Tensor:
     return rounding(F.linear(x, weight.detach().dequantize(), bias), result)
 
 
-def rounding(y: Tensor, rounded: Tensor) -> Tensor:
-    """y plus a constant that makes it `rounded`. A torch call of its own, so that the ledger books it by its name."""
-    if has_torch_function((y, rounded)):
-        return handle_torch_function(rounding, (y, rounded), y, rounded)
-    result: Tensor = _Rounded.apply(y, rounded)
+def rounding(y: Tensor, value: Tensor) -> Tensor:
+    """y plus a constant that makes it `value`. A torch call of its own, so that the ledger books it by its name."""
+    if has_torch_function((y, value)):
+        return handle_torch_function(rounding, (y, value), y, value)
+    return rounded(y, value)
+
+
+def rounded(y: Tensor, value: Tensor) -> Tensor:
+    """The graph of y with this value."""
+    result: Tensor = _Rounded.apply(y, value)
     return result
 
 
 class _Rounded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, y: Tensor, rounded: Tensor) -> Tensor:
-        return rounded.clone()
+    def forward(ctx: Any, y: Tensor, value: Tensor) -> Tensor:
+        return value.clone()
 
     @staticmethod
     def backward(ctx: Any, flowing: Tensor) -> tuple[Tensor, None]:

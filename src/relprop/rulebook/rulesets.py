@@ -10,7 +10,7 @@ from typing import Any
 
 from relprop import ops
 from relprop.errors import unknown_name
-from relprop.rulebook import attention, elementwise, norm, product, quantised, zplus, zplus_attention
+from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, zplus, zplus_attention
 
 Rule = Callable[..., Any]
 
@@ -21,6 +21,7 @@ class Expand:
 
     function: Rule
     always: bool = False  # also where nothing in it is live, so that observers see its parts
+    exact: bool = False  # to the bit what the operation computes: it need not be computed for its value
     fused: Rule | None = None  # of attention as it is, where query, key and value are live and the mask is not
 
     def applies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], live: bool) -> bool:
@@ -70,7 +71,7 @@ class RuleSet(Mapping[str, Any]):
         spelled: dict[str, Rule | Expand] = {
             "multi_head_attention_forward": Expand(ops.multi_head_attention, always=True)
         }
-        spelled["scaled_dot_product_attention"] = Expand(ops.attention, not fused, _native if fused else None)
+        spelled["scaled_dot_product_attention"] = Expand(ops.attention, not fused, fused=_native if fused else None)
         return RuleSet(self.name, {**self._rules, **spelled}, self.carries, self.way)
 
     @property
@@ -83,8 +84,20 @@ class RuleSet(Mapping[str, Any]):
         """Relevance-carrying rules that let the gradient flow back too, as `phase` says at the time."""
         return RuleSet(self.name, self._rules, self.carries, replace(self.way, phase=phase))
 
+    def lacks(self, operation: str) -> bool:
+        """Whether it is a kind of attention, softmax or norm which has no rule here, though others have."""
+        if operation in self or operation in _HARMLESS:
+            return False
+        attention = "scaled_dot_product_attention" in self and "attention" in operation
+        softmax = "softmax" in self and "softmax" in operation
+        return attention or softmax or ("layer_norm" in self and operation.endswith(("_norm", "_norm_fwd")))
+
     def __repr__(self) -> str:
         return f"RuleSet({self.name!r}, {len(self)} rules, carries {self.carries})"
+
+
+# Linear where nothing is trained, or how a model ends.
+_HARMLESS = {"batch_norm", "native_batch_norm", "weight_norm", "log_softmax"}
 
 
 def _consistent(rules: Mapping[str, Rule | Expand]) -> dict[str, Rule | Expand]:
@@ -93,21 +106,46 @@ def _consistent(rules: Mapping[str, Rule | Expand]) -> dict[str, Rule | Expand]:
     parts = (rules.get("matmul"), rules.get("softmax"))
     if not isinstance(attention, Expand) or attention.fused is not zplus_attention.attention:
         return dict(rules)
-    fused = attention.fused if parts == (zplus.matmul, zplus.unchanged) else None
+    fused = attention.fused if parts == (zplus.matmul, zplus.to_first) else None
     return {**rules, "scaled_dot_product_attention": replace(attention, fused=fused)}
+
+
+def _native(func: Rule, *args: Any, **kwargs: Any) -> Any:
+    return func(*args, **kwargs)
 
 
 def _all(names: tuple[str, ...] | list[str], rule: Rule | Expand) -> dict[str, Rule | Expand]:
     return dict.fromkeys(names, rule)
 
 
-EXPANSIONS: dict[str, Rule | Expand] = {
-    "multi_head_attention_forward": Expand(ops.multi_head_attention),
+# Slices of one tensor, each on its own: autograd lets a model write to them.
+_VIEWS: dict[str, Rule | Expand] = {
+    "batch_norm": norm.batch_norm,
+    "split": Expand(expansions.split, exact=True),
+    "chunk": Expand(expansions.chunk, exact=True),
+    "unbind": Expand(expansions.unbind, exact=True),
+}
+_NORMS: dict[str, Rule | Expand] = {
     "normalize": Expand(ops.normalize),
-    "glu": Expand(ops.glu),
+    "cosine_similarity": Expand(expansions.cosine_similarity),
+    "instance_norm": Expand(expansions.instance_norm),
+    "native_layer_norm": Expand(expansions.native_layer_norm),
+}
+_ADDITIONS: dict[str, Rule | Expand] = {
     "lerp": Expand(ops.lerp),
     "addcmul": Expand(ops.addcmul),
+    "addcdiv": Expand(ops.addcdiv),
     "baddbmm": Expand(ops.baddbmm),
+    "addbmm": Expand(ops.addbmm),
+    "addmv": Expand(ops.addmv),
+    "addr": Expand(ops.addr),
+}
+EXPANSIONS: dict[str, Rule | Expand] = {
+    "multi_head_attention_forward": Expand(ops.multi_head_attention),
+    "glu": Expand(ops.glu),
+    **_NORMS,
+    **_ADDITIONS,
+    **_VIEWS,
 }
 
 # Under all rules alike.
@@ -119,8 +157,9 @@ QUANTISED = {
 # AH: every softmax is a gate, in fused attention and out of it.
 _ah: dict[str, Rule | Expand] = {
     "scaled_dot_product_attention": attention.constant_weights,
-    "softmax": elementwise.gate,
+    **_all(["softmax", "softmin", "gumbel_softmax"], elementwise.gate),
     "multi_head_attention_forward": Expand(ops.multi_head_attention),
+    **_VIEWS,
 }
 
 # LN: 1/std is constant, in the fused norms and in those written out by hand.
@@ -129,36 +168,55 @@ _ln: dict[str, Rule | Expand] = {
     "rms_norm": norm.rms_norm,
     "group_norm": norm.group_norm,
     "pow": norm.small_power,
-    "normalize": Expand(ops.normalize),
+    **_NORMS,
+    **_VIEWS,
     **_all(["rsqrt", "sqrt", "var", "std", "norm"], elementwise.gate),
     **_all(["var_mean", "std_mean"], elementwise.variance_and_mean),
 }
 
 _products = ["mul", "matmul", "einsum", "linear", "conv1d", "conv2d", "conv3d", "outer", "ger", "kron", "tensordot",
-             "bilinear"]  # fmt: skip
+             "bilinear", "inner", "linalg_multi_dot", "chain_matmul", "linalg_vecdot", "cross",
+             "linalg_cross"]  # fmt: skip
 
 # Activations as x * constant, live denominators constant, products in equal shares.
 _homogeneous: dict[str, Rule | Expand] = {
     **EXPANSIONS,
     **_all(elementwise.ACTIVATIONS, elementwise.ratio),
     "pow": elementwise.power,
-    "add": elementwise.opened,
+    "opened": elementwise.gate,
     "div": elementwise.quotient,
     "linalg_solve_triangular": elementwise.solution,
     "linalg_solve": elementwise.solution,
+    "grid_sample": elementwise.sampled,
     **_all(_products, product.equal_shares),
     "addmm": Expand(ops.addmm),
 }
 
-gradient = RuleSet("gradient", {})
+gradient = RuleSet("gradient", _VIEWS)
 lrp_ah = RuleSet("lrp_ah", _ah)
 lrp_ln = RuleSet("lrp_ln", _ln)
 lrp_ah_ln = RuleSet("lrp_ah_ln", {**_ah, **_ln})
 lrp_conservative = RuleSet(
     "lrp_conservative",
-    {**_homogeneous, **_all(elementwise.GATES, elementwise.gate), **_ah, **_ln, "pow": elementwise.power},
+    {
+        **_homogeneous,
+        **_all(elementwise.GATES, elementwise.gate),
+        **_ah,
+        **_ln,
+        "pow": elementwise.power,
+        "norm": _native,  # of degree 1: a length keeps its relevance; one that divides is a constant all the same
+    },
 )
-lrp_carried = RuleSet("lrp_carried", {**lrp_conservative, "layer_norm": norm.carrying_layer_norm})
+lrp_carried = RuleSet(
+    "lrp_carried",
+    {
+        **lrp_conservative,
+        "layer_norm": norm.carrying_layer_norm,
+        "group_norm": norm.carrying_group_norm,
+        "norm_bias": norm.carried_bias,  # of a norm written by hand, which begins with a centre
+        "centre": _native,
+    },
+)
 attn_lrp = RuleSet(
     "attn_lrp",
     {**_homogeneous, **_ln, "pow": elementwise.power, "scaled_dot_product_attention": attention.shared_weights},
@@ -172,12 +230,8 @@ _moves = [
     "bfloat16", "cpu", "cuda", "index_select", "gather", "take_along_dim", "masked_select", "roll", "flip", "tril",
     "triu", "diagonal", "unfold", "repeat", "repeat_interleave", "tile", "index_put", "index_add", "index_copy",
     "scatter", "copy", "where", "masked_fill", "pad", "alias", "detach", "real", "nan_to_num", "dropout",
-    "atleast_1d", "meshgrid", "rounding",
+    "atleast_1d", "meshgrid", "rounding", "maximum", "minimum",
 ]  # fmt: skip
-
-
-def _native(func: Rule, *args: Any, **kwargs: Any) -> Any:
-    return func(*args, **kwargs)
 
 
 zplus_rules = RuleSet(
@@ -193,10 +247,13 @@ zplus_rules = RuleSet(
         "einsum": zplus.einsum,
         "add": zplus.add,
         "sub": zplus.subtract,
-        **_all(["mul", "div", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "softmax"], zplus.unchanged),
+        **_all(["mul", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "joined"], zplus.unchanged),
+        **_all(["softmax", "softmin", "log_softmax", "centre", "shift"], zplus.to_first),
+        "div": zplus.quotient,
+        "pow": zplus.power,
         **_all(elementwise.ACTIVATIONS, zplus.unchanged),
-        **_all(["sigmoid", "softplus", "exp", "pow", "rsub"], zplus.unchanged),
-        **_all(["rsqrt", "sqrt", "var", "std", "norm", "rdiv", "reciprocal"], zplus.gate),
+        **_all(elementwise.POINTWISE_GATES, zplus.unchanged),
+        **_all(["rsqrt", "sqrt", "var", "std", "norm", "reciprocal"], zplus.gate),
         **_all(["var_mean", "std_mean"], zplus.variance_and_mean),
         **_all(["mean", "sum", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool2d"], zplus.pool),
     },
@@ -215,6 +272,7 @@ zplus_released = zplus_stabilised | RuleSet(
     {
         **_all(["linear", "conv1d", "conv2d", "conv3d"], zplus.split_linear),
         "add": zplus.plain_add,
+        "sub": zplus.plain_subtract,
         "softmax": zplus.plain_softmax,
     },
     carries="relevance",

@@ -6,8 +6,6 @@ argument gets. S(a, b) = a / b, and 0 where b = 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,101 +13,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relprop.rulebook import elementwise
-
-Func = Callable[..., Any]
-Shares = tuple[Tensor | None, ...]
-
-
-@dataclass
-class Phase:
-    """What a backward pass carries, where one forward pass serves two: first the gradient, then relevance."""
-
-    gradient: bool = True
-
-
-@dataclass(frozen=True)
-class Way:
-    """How relevance flows: alone or after the gradient, and by how much divisions are stabilised."""
-
-    phase: Phase | None = None
-    stabiliser: float = 0.0  # the released code divides by b + 1e-9; the paper by b
-
-
-ALONE = Way()
-
-
-class OneWayError(Exception):
-    """An operation whose gradient is cut under these rules: gradient and relevance need a forward pass each."""
-
-
-def safe_divide(a: Tensor, b: Tensor, stabiliser: float = 0.0) -> Tensor:
-    """S(a, b) = a / b, and 0 where b = 0."""
-    b = torch.where(b == 0, b, b + stabiliser) if stabiliser else b
-    return torch.div(a, b).nan_to_num_(0.0, 0.0, 0.0)
-
-
-def per_example(x: Tensor) -> Tensor:
-    """Sum over all but the batch dimension, kept broadcastable; in double precision where the device has it."""
-    exact = torch.float32 if x.device.type == "mps" else torch.float64
-    return x.flatten(1).sum(1, dtype=exact).view(-1, *(1,) * (x.dim() - 1)) if x.dim() > 1 else x
-
-
-class _Ruled(torch.autograd.Function):
-    """y = f(*args): relevance flows back by `share`; the gradient, where a phase asks for it, as ever."""
-
-    @staticmethod
-    def forward(ctx: Any, way: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
-        ctx.way, ctx.share = way, share
-        ctx.shapes = [arg.shape if isinstance(arg, Tensor) else None for arg in args]
-        result = _run(ctx, func, args, ctx.needs_input_grad[3:])
-        if share is not None:
-            ctx.save_for_backward(*args)
-            ctx.func, ctx.result = func, result.detach()
-            ctx.version = ctx.result._version
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, flowing: Tensor) -> tuple[Any, ...]:
-        live = ctx.needs_input_grad[3:]
-        if ctx.way.phase is not None and ctx.way.phase.gradient:
-            shares: Any = iter(torch.autograd.grad(ctx.nested, ctx.leaves, flowing))
-            ctx.nested = ctx.leaves = None
-            return None, None, None, *(next(shares) if one else None for one in live)
-        if ctx.share is None:  # R passes as it is, in equal parts where several arguments are live
-            shares = [flowing if sum(live) == 1 else flowing / sum(live)] * len(live)
-        else:
-            args = ctx.saved_tensors
-            written = ctx.result._version != ctx.version  # the model wrote to the result: it is made anew
-            shares = ctx.share(flowing, ctx.func(*args) if written else ctx.result, *args, ctx.way.stabiliser)
-        parts = zip(shares, ctx.shapes, live, strict=True)
-        return None, None, None, *(part.sum_to_size(shape) if one else None for part, shape, one in parts)  # fmt: skip
-
-
-def _run(ctx: Any, func: Func, args: tuple[Any, ...], live: tuple[bool, ...]) -> Tensor:
-    """f(*args), in a small graph of its own where its gradient will be wanted."""
-    if ctx.way.phase is not None:
-        inner = [arg.detach().requires_grad_() if one else arg for arg, one in zip(args, live, strict=True)]
-        ctx.leaves = [arg for arg, one in zip(inner, live, strict=True) if one]
-        with torch.enable_grad():
-            ctx.nested = func(*inner)
-        result: Tensor = ctx.nested.detach()
-    else:
-        result = func(*args)
-    # A result with memory of its own: autograd forbids a model to write to views that a function returned.
-    return result.clone() if result._is_view() else result
-
-
-def _ruled(way: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
-    result: Tensor = _Ruled.apply(way, func, share, *args)
-    return result
+from relprop.rulebook.carrying import ALONE as ALONE
+from relprop.rulebook.carrying import Func, Shares, per_example, ruled
+from relprop.rulebook.carrying import OneWayError as OneWayError
+from relprop.rulebook.carrying import Phase as Phase
+from relprop.rulebook.carrying import Way as Way
+from relprop.rulebook.carrying import safe_divide as safe_divide
+from relprop.rulebook.quantised import rounded
 
 
 def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, way: Way = ALONE) -> Tensor:
     """A linear layer by the z+ rule. A constant bias takes nothing."""
     if weight.requires_grad or (bias is not None and bias.requires_grad):
         product = matmul(torch.matmul, x, weight.t(), way=way)
-        return product if bias is None else add(torch.add, product, bias, way=way)
-    return _ruled(way, func, positive_products, x, weight, bias)
+        result = product if bias is None else add(torch.add, product, bias, way=way)
+        return _valued(result, func, x, weight, bias)
+    return ruled(way, func, positive_products, x, weight, bias)
+
+
+def _valued(result: Tensor, func: Func, *args: Any) -> Tensor:
+    """The graph of `result` with the operation's own value, which is rounded differently."""
+    with torch.no_grad():
+        value = func(*(arg.detach() if isinstance(arg, Tensor) else arg for arg in args))
+    return rounded(result, value)
 
 
 def positive_products(
@@ -154,8 +80,21 @@ def add_matmul(
     way: Way = ALONE,
 ) -> Tensor:
     """`addmm(bias, x, W)`: a linear layer with the weight the other way round (GPT-2's Conv1D)."""
-    weight, bias = (one if scale == 1 else one * scale for one, scale in ((weight, alpha), (bias, beta)))
-    return linear(F.linear, x, weight.t(), bias, way=way)
+    if bias.requires_grad or weight.requires_grad or not x.requires_grad:
+        product = matmul(torch.matmul, x, weight, way=way)
+        product = product if alpha == 1 else unchanged(torch.mul, product, alpha, way=way)
+        if beta != 0:
+            scaled = bias if beta == 1 else unchanged(torch.mul, bias, beta, way=way)
+            product = add(torch.add, scaled, product, way=way)
+        return _valued(product, lambda *given: func(*given, beta=beta, alpha=alpha), bias, x, weight)
+
+    def call(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return func(bias, x, weight, beta=beta, alpha=alpha)  # type: ignore[no-any-return]
+
+    def share(relevance: Tensor, y: Tensor, x: Tensor, weight: Tensor, bias: Tensor, stabiliser: float) -> Shares:
+        return positive_products(relevance, y, x, (weight * alpha).t(), bias * beta, stabiliser)
+
+    return ruled(way, call, share, x, weight, bias)
 
 
 def convolution(
@@ -192,7 +131,7 @@ def _layer(layer: Func, x: Tensor, weight: Tensor, bias: Tensor | None, rule: Fu
     ) -> Shares:
         return rule(relevance, x, weight, layer, stabiliser), None, None
 
-    return _ruled(way, layer, share, x, weight, bias)
+    return ruled(way, layer, share, x, weight, bias)
 
 
 def _positive_products(relevance: Tensor, x: Tensor, weight: Tensor, layer: Func, stabiliser: float) -> Tensor:
@@ -218,12 +157,18 @@ def split_products(relevance: Tensor, x: Tensor, weight: Tensor, layer: Func, st
 
 
 def add(func: Func, u: Any, v: Any, *, alpha: float = 1, share: Func | None = None, way: Way = ALONE) -> Tensor:
-    """Two live tensors share; a constant takes nothing."""
-    if alpha != 1:
-        v = v * alpha
+    """u + alpha v: two live tensors share; a constant takes nothing."""
+
+    def call(u: Any, v: Any) -> Tensor:
+        return torch.add(u, v) if alpha == 1 else torch.add(u, v, alpha=alpha)
+
+    def shared(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor, stabiliser: float) -> Shares:
+        parts: Shares = (share or normalised)(relevance, y, u, v if alpha == 1 else v * alpha, stabiliser)
+        return parts
+
     if isinstance(u, Tensor) and isinstance(v, Tensor) and u.requires_grad and v.requires_grad:
-        return _ruled(way, torch.add, share or normalised, u, v)
-    return unchanged(torch.add, u, v, way=way)
+        return ruled(way, call, shared, u, v)
+    return unchanged(call, u, v, way=way)
 
 
 def normalised(relevance: Tensor, y: Tensor, u: Tensor, v: Tensor, stabiliser: float) -> Shares:
@@ -250,8 +195,12 @@ def plain_add(func: Func, u: Any, v: Any, *, alpha: float = 1, way: Way = ALONE)
 
 def subtract(func: Func, u: Any, v: Any, *, alpha: float = 1, way: Way = ALONE) -> Any:
     """u - v is u + (-v)."""
-    minus_v = unchanged(torch.neg, v, way=way) if isinstance(v, Tensor) and v.requires_grad else -v
-    return add(torch.add, u, minus_v, alpha=alpha, way=way)
+    return add(torch.add, u, v, alpha=-alpha, way=way)
+
+
+def plain_subtract(func: Func, u: Any, v: Any, *, alpha: float = 1, way: Way = ALONE) -> Any:
+    """A subtraction by the released code's LRP."""
+    return add(torch.add, u, v, alpha=-alpha, share=proportional, way=way)
 
 
 def matmul(func: Func, a: Tensor, b: Tensor, *, way: Way = ALONE) -> Tensor:
@@ -259,7 +208,7 @@ def matmul(func: Func, a: Tensor, b: Tensor, *, way: Way = ALONE) -> Tensor:
     if not (a.requires_grad or b.requires_grad):
         return func(a, b)  # type: ignore[no-any-return]
     if a.requires_grad and b.requires_grad:
-        return _ruled(way, torch.matmul, half_each, a, b)
+        return ruled(way, torch.matmul, half_each, a, b)
     if a.requires_grad:
         return _layer(lambda x, w, _: func(x, w), a, b, None, _positive_products, way)
     return _layer(lambda x, w, _: func(w, x), b, a, None, _positive_products, way)
@@ -291,12 +240,12 @@ def _bilinear(product: Func, a: Tensor, b: Tensor, way: Way) -> Tensor:
         to_a, to_b = torch.autograd.grad(z, (a, b), safe_divide(relevance, y, stabiliser) / 2)
         return a.detach() * to_a, b.detach() * to_b
 
-    return _ruled(way, product, share, a, b)
+    return ruled(way, product, share, a, b)
 
 
 def unchanged(func: Func, *args: Any, way: Way = ALONE, **kwargs: Any) -> Tensor:
     """Softmax, norms, activations, dropout, scaling: R passes unchanged. A product of two live tensors: half each."""
-    return _ruled(way, lambda *a: func(*a, **kwargs), None, *args)
+    return ruled(way, lambda *a: func(*a, **kwargs), None, *args)
 
 
 def stabilised_softmax(
@@ -304,7 +253,7 @@ def stabilised_softmax(
 ) -> Tensor:
     """Softmax in the released code, which always adds a mask before, and stabilises that addition."""
     finite = unchanged(torch.clamp_min, x, torch.finfo(x.dtype).min / 2, way=way)
-    return unchanged(func, _ruled(way, torch.add, share, finite, torch.zeros_like(x)), *args, way=way, **kwargs)
+    return to_first(func, ruled(way, torch.add, share, finite, torch.zeros_like(x)), *args, way=way, **kwargs)
 
 
 def plain_softmax(func: Func, x: Tensor, *args: Any, way: Way = ALONE, **kwargs: Any) -> Tensor:
@@ -325,7 +274,33 @@ def pool(func: Func, x: Tensor, *args: Any, way: Way = ALONE, **kwargs: Any) -> 
         (part,) = torch.autograd.grad(pooled, magnitude, safe_divide(relevance, pooled.detach(), stabiliser))
         return (magnitude.detach() * part,)
 
-    return _ruled(way, call, share, x)
+    return ruled(way, call, share, x)
+
+
+def to_first(func: Func, x: Any, *args: Any, way: Way = ALONE, **kwargs: Any) -> Tensor:
+    """Of a softmax or norm written by hand, which subtracts from x or divides by what is made of x: R is x's alone."""
+
+    def share(relevance: Tensor, y: Tensor, x: Tensor, *rest: Any) -> Shares:
+        return relevance, *(torch.zeros_like(y) if isinstance(one, Tensor) else None for one in rest[:-1])
+
+    if not _live(x):
+        return unchanged(func, x, *args, way=way, **kwargs)
+    return ruled(way, lambda *a: func(*a, **kwargs), share if any(map(_live, args)) else None, x, *args)
+
+
+def quotient(func: Func, u: Any, v: Any, *args: Any, way: Way = ALONE, **kwargs: Any) -> Any:
+    """R passes unchanged to a live numerator, in halves where both are live; over a constant, v is a gate."""
+    return (unchanged if _live(u) else gate)(func, u, v, *args, way=way, **kwargs)
+
+
+def power(func: Func, base: Any, exponent: Any, *args: Any, way: Way = ALONE, **kwargs: Any) -> Any:
+    """R passes unchanged; a root, or one over it, is the 1/std of a norm written by hand: a gate."""
+    root = isinstance(exponent, float) and exponent in (-0.5, 0.5)
+    return (gate if root or exponent == -1 else unchanged)(func, base, exponent, *args, way=way, **kwargs)
+
+
+def _live(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
 
 
 def gate(func: Func, *args: Any, way: Way = ALONE, **kwargs: Any) -> Any:
@@ -347,5 +322,5 @@ def _check_one_way(way: Way) -> None:
 
 RULES: frozenset[Func] = frozenset(
     (linear, split_linear, add_matmul, convolution, add, plain_add, subtract, matmul, einsum, unchanged, pool, gate,
-     variance_and_mean, stabilised_softmax, plain_softmax)
+     variance_and_mean, stabilised_softmax, plain_softmax, plain_subtract, to_first, quotient, power)
 )  # fmt: skip

@@ -61,10 +61,14 @@ def types(method: str) -> dict[str, TypeAdapter[Any]]:
     return {name: TypeAdapter(_over_json(hints[name], OTHERWISE.get(name, MOST))) for name in names}
 
 
+def _of_tensors(hint: Any) -> bool:
+    return hint is Tensor or Tensor in typing.get_args(hint)
+
+
 def _over_json(hint: Any, most: int) -> Any:
     """An annotation without what only Python has: tensors left out, arrays as tables, numbers bounded."""
     if typing.get_origin(hint) in (Union, UnionType):
-        parts = [_over_json(part, most) for part in typing.get_args(hint) if part is not Tensor]
+        parts = [_over_json(part, most) for part in typing.get_args(hint) if not _of_tensors(part)]
         return Union[tuple(parts)]  # noqa: UP007  (made of parts)
     if hint is int:
         return Annotated[int, Field(ge=0, le=most)]

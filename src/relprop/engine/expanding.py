@@ -1,0 +1,28 @@
+"""An operation run as another function: that one's calls make the graph, and the values are the operation's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relprop.rulebook.quantised import rounding
+
+
+def detached(values: Any, known: dict[int, Tensor]) -> Any:
+    """The same arguments as constants; what was one tensor stays one, since torch asks (`query is key`)."""
+    if isinstance(values, Tensor):
+        return known.setdefault(id(values), values.detach())
+    if isinstance(values, dict):
+        return {name: detached(value, known) for name, value in values.items()}
+    return type(values)(detached(value, known) for value in values) if type(values) in (tuple, list) else values
+
+
+def with_values_of(plain: Any, result: Any) -> Any:
+    """The graph of `result` with the values of `plain`."""
+    if isinstance(result, tuple):
+        return tuple(with_values_of(*pair) for pair in zip(plain, result, strict=True))
+    if not isinstance(result, Tensor) or not result.requires_grad:
+        return plain
+    return result if result.dtype == plain.dtype and torch.equal(result.detach(), plain) else rounding(result, plain)

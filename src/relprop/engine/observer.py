@@ -1,0 +1,44 @@
+"""What may watch a pass: sources, captures, the ledger, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from relprop.ops import Op
+
+if TYPE_CHECKING:
+    from relprop.engine.propagation import Propagation
+
+Run = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Observer:
+    """Watches the calls go by; the methods here do nothing."""
+
+    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Ahead of every call, with its arguments as the model gave them; may make a tensor live."""
+
+    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """After a call without live tensors; returns its result."""
+        return result
+
+    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
+        """In place of a call with live tensors; `run` makes the call."""
+        return run(op, args, kwargs)
+
+    def writing(self, tensor: Tensor) -> None:
+        """Ahead of a write to a tensor's memory."""
+
+    def claims(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a call lies below the place where scores are read: no rule applies to it, and nothing is booked."""
+        return False
+
+    def passed(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """After a call that was claimed; returns its result."""
+        return result
+
+    def wrote(self, result: Tensor, tensor: Tensor) -> None:
+        """After the result of such a call was written to a tensor."""

@@ -1,0 +1,105 @@
+"""What relevance cannot pass: refused by name, where it happens or where relevance would reach it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relprop.engine.structure import calls, module_of, path_of
+from relprop.errors import UnruledOpError
+from relprop.ops import Op
+from relprop.rulebook.product import live_tensors
+from relprop.rulebook.rulesets import RuleSet
+
+NO_GRADIENT = "an operation without a gradient: use a method that needs none, such as occlusion or attention_last"
+
+
+def function_running() -> str | None:
+    """The name of the autograd function of the model's own whose forward pass is running."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and frame.f_code.co_argcount:
+            ctx = frame.f_locals.get(frame.f_code.co_varnames[0])
+            if isinstance(ctx, torch.autograd.function.FunctionCtx):
+                return str(getattr(type(ctx), "_forward_cls", type(ctx)).__name__)
+        frame = frame.f_back
+    return None
+
+
+def here() -> str:
+    running = [module_of(frame) for frame in calls()]
+    return f' in "{path_of(running[0], running[-1])}"' if running else ""
+
+
+def flows_back(result: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a gradient would: torch itself only warns of operations that have none, or fails far from them."""
+    results = live_tensors(result)
+    if not results:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            zeros = [torch.zeros_like(one) for one in results]
+            found = torch.autograd.grad(results, live_tensors(*args), zeros, retain_graph=True, allow_unused=True)
+        except (RuntimeError, NotImplementedError):
+            return False
+    return any(one is not None for one in found)
+
+
+def refusal(op: Op, reason: str, where: str | None = None) -> UnruledOpError:
+    return UnruledOpError(f'relevance reached "{op.name}"{here() if where is None else where}, {reason}')
+
+
+def guard(result: Any, op: Op, rules: RuleSet, reason: str) -> Any:
+    """Relevance that reaches such an operation is an error; on a branch that it never reaches, no harm."""
+    where = here()
+
+    def refuse(relevance: Tensor) -> None:
+        if not _gradient_flows(rules) and torch.count_nonzero(relevance):
+            raise refusal(op, reason, where)
+
+    results = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
+    if op.custom and any(one.is_floating_point() for one in results) and not live_tensors(results):
+        raise refusal(op, reason, where)  # it would be taken for a constant
+    for tensor in live_tensors(results):
+        tensor.register_hook(refuse)
+    return result
+
+
+def _gradient_flows(rules: RuleSet) -> bool:
+    """Whether the way back is the gradient's, of rules that carry relevance after it."""
+    return rules.way.phase is not None and rules.way.phase.gradient
+
+
+def opaque_functions(value: Tensor) -> Iterator[Any]:
+    """Functions with a backward pass of their own, in the graph of `value`: they are no torch calls."""
+    nodes, seen = [value.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        nodes += [following for following, _ in node.next_functions]
+        cls = getattr(node, "_forward_cls", None)
+        if cls is not None and not cls.__module__.startswith("relprop."):
+            yield node
+
+
+def guard_opaque(value: Tensor, rules: RuleSet) -> None:
+    """They would take relevance for a gradient: relevance that reaches one is an error."""
+    for node in opaque_functions(value) if rules.carries == "relevance" else ():
+        name = node._forward_cls.__name__
+
+        def refuse(flowing: tuple[Tensor | None, ...], name: str = name) -> None:
+            if not _gradient_flows(rules) and any(one is not None and one.any() for one in flowing):
+                raise UnruledOpError(
+                    f'relevance reached "{name}", a function with a backward pass of its own: use lrp_ah_ln'
+                )
+
+        node.register_prehook(refuse)

@@ -1,0 +1,79 @@
+"""Which rows of a batch are padding: read off the attention mask, whatever its kind, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relprop.errors import InputError
+
+
+def real_rows(inputs: Mapping[str, Any], batch: int, length: int, name: str = "attention_mask") -> Tensor:
+    """[batch, length]: which rows are no padding, by the attention mask. Raises where the mask does not say."""
+    mask = inputs.get(name)
+    if not isinstance(mask, Tensor):
+        return torch.ones(batch, length, dtype=torch.bool)
+    allowed = lets_through(mask)
+    if bool(allowed.all()):
+        return torch.ones(batch, length, dtype=torch.bool, device=mask.device)
+    real = allowed if mask.dim() == 2 else _real_by_pairs(allowed, length)
+    if real is None or real.shape[1] != length or real.shape[0] not in (1, batch):
+        raise InputError(
+            f'which of the {length} rows are padding cannot be told from an "{name}" of shape {list(mask.shape)}; '
+            f"give one of shape [{batch}, {length}] with 1 for real tokens, or inputs without padding"
+        )
+    return real.expand(batch, length)
+
+
+_HIDES = -5e3  # what an additive mask adds to hide a key is at or below -1e4; a bias by distance stays above
+
+
+def lets_through(mask: Tensor) -> Tensor:
+    """Where a mask lets attention through: True or 1, or, in a mask that is added to the scores, no large negative."""
+    if not mask.is_floating_point():
+        return mask != 0
+    if bool((mask < 0).any()):
+        return mask > _HIDES
+    return mask != 0 if mask.dim() == 2 else torch.ones_like(mask, dtype=torch.bool)
+
+
+def _real_by_pairs(allowed: Tensor, length: int) -> Tensor | None:
+    """From a mask [batch, (heads,) queries, keys]: a real token attends to itself. None where that cannot be told."""
+    if allowed.dim() not in (3, 4) or allowed.shape[-1] < length:
+        return None
+    allowed = allowed[:, None] if allowed.dim() == 3 else allowed
+    if not bool((allowed == allowed[:, :1]).all()):  # heads that see different tokens
+        return None
+    pairs = allowed[:, 0, :, allowed.shape[-1] - length :]  # of keys in a cache no row is given
+    if pairs.shape[1] == 1:
+        return pairs[:, 0]
+    if pairs.shape[1] != length:
+        return None
+    own = pairs.diagonal(dim1=1, dim2=2)
+    alone = own & (pairs.sum(1) == 1) & (pairs.sum(2) == 1)  # padding that sees itself, or a token by itself?
+    return None if bool(alone.any()) else own
+
+
+def last_real_row(inputs: Mapping[str, Any], length: int, batch: int) -> Tensor:
+    """Index of each example's last row that is no padding, where the logits are of the last `length` tokens."""
+    name = padding_mask_name(inputs)
+    mask = inputs.get(name)
+    if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] > length:
+        tail = mask[:, mask.shape[1] - length :]
+        if bool(lets_through(mask)[:, -length:].all()):
+            return torch.full((batch,), length - 1)
+        if any(inputs.get(key) is not None for key in ("past_key_values", "logits_to_keep")):
+            inputs = {name: tail}
+    real = real_rows(inputs, batch, length, name)
+    if not bool(real.any(1).all()):
+        raise InputError("an example of the batch is all padding: there is nothing to explain in it")
+    return (torch.arange(length, device=real.device) * real).argmax(1)
+
+
+def padding_mask_name(inputs: Mapping[str, Any]) -> str:
+    """The input that says which of the output's rows are padding: of a decoder its own mask."""
+    decoder = any(inputs.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
+    return "decoder_attention_mask" if decoder else "attention_mask"

@@ -1,0 +1,120 @@
+"""How relevance itself flows back: an operation's `share(R, y, *args)` says what of R each live argument gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from relprop.errors import UnruledOpError
+
+Func = Callable[..., Any]
+Shares = tuple[Tensor | None, ...]
+
+
+@dataclass
+class Phase:
+    """What a backward pass carries, where one forward pass serves two: first the gradient, then relevance."""
+
+    gradient: bool = True
+
+
+@dataclass(frozen=True)
+class Way:
+    """How relevance flows: alone or after the gradient, and by how much divisions are stabilised."""
+
+    phase: Phase | None = None
+    stabiliser: float = 0.0  # the released code divides by b + 1e-9; the paper by b
+
+
+ALONE = Way()
+
+
+class OneWayError(Exception):
+    """An operation whose gradient is cut under these rules: gradient and relevance need a forward pass each."""
+
+
+def safe_divide(a: Tensor, b: Tensor, stabiliser: float = 0.0) -> Tensor:
+    """S(a, b) = a / b, and 0 where b = 0."""
+    b = torch.where(b == 0, b, b + stabiliser) if stabiliser else b
+    return torch.div(a, b).nan_to_num_(0.0, 0.0, 0.0)
+
+
+def per_example(x: Tensor) -> Tensor:
+    """Sum over all but the batch dimension, kept broadcastable; in double precision where the device has it."""
+    exact = torch.float32 if x.device.type == "mps" else torch.float64
+    return x.flatten(1).sum(1, dtype=exact).view(-1, *(1,) * (x.dim() - 1)) if x.dim() > 1 else x
+
+
+class _Ruled(torch.autograd.Function):
+    """y = f(*args): relevance flows back by `share`; the gradient, where a phase asks for it, as ever."""
+
+    @staticmethod
+    def forward(ctx: Any, way: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
+        ctx.way, ctx.share = way, share
+        ctx.shapes = [arg.shape if isinstance(arg, Tensor) else None for arg in args]
+        result = _run(ctx, func, args, ctx.needs_input_grad[3:])
+        if share is not None:
+            ctx.save_for_backward(*args)
+            ctx.func, ctx.result = func, result.detach()
+            ctx.version = ctx.result._version
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, flowing: Tensor) -> tuple[Any, ...]:
+        live = ctx.needs_input_grad[3:]
+        if ctx.way.phase is not None and ctx.way.phase.gradient:
+            shares: Any = iter(torch.autograd.grad(ctx.nested, ctx.leaves, flowing))
+            ctx.nested = ctx.leaves = None
+            return None, None, None, *(next(shares) if one else None for one in live)
+        if ctx.share is None:  # R passes as it is, in equal parts where several arguments are live
+            shares = [flowing if sum(live) == 1 else flowing / sum(live)] * len(live)
+        else:
+            shares = _shared(ctx, flowing)
+        parts = zip(shares, ctx.shapes, live, strict=True)
+        return None, None, None, *(part.sum_to_size(shape) if one else None for part, shape, one in parts)  # fmt: skip
+
+
+def _shared(ctx: Any, relevance: Tensor) -> Shares:
+    """The rule's shares, in float32 or better, whatever the model computes in and under autocast too."""
+    with torch.autocast(relevance.device.type, enabled=False):
+        args = ctx.saved_tensors
+        dtype = torch.float32
+        for tensor in (relevance, *args):
+            if tensor is not None and tensor.is_floating_point():
+                dtype = torch.promote_types(dtype, tensor.dtype)
+        relevance, *args = (_as(tensor, dtype) for tensor in (relevance, *args))
+        written = ctx.result._version != ctx.version  # the model wrote to the result: it is made anew
+        y = ctx.func(*args) if written else _as(ctx.result, dtype)
+        try:
+            shares: Shares = ctx.share(relevance, y, *args, ctx.way.stabiliser)
+        except NotImplementedError as error:  # quantised weights that can only be multiplied
+            kinds = sorted({type(one).__name__ for one in args if isinstance(one, Tensor)} - {"Tensor", "Parameter"})
+            raise UnruledOpError(f"relevance reached a layer with {', '.join(kinds)} weights: use lrp_ah_ln") from error
+        return shares
+
+
+def _as(tensor: Any, dtype: torch.dtype) -> Any:
+    return tensor.to(dtype) if isinstance(tensor, Tensor) and tensor.is_floating_point() else tensor
+
+
+def _run(ctx: Any, func: Func, args: tuple[Any, ...], live: tuple[bool, ...]) -> Tensor:
+    """f(*args), in a small graph of its own where its gradient will be wanted."""
+    if ctx.way.phase is not None:
+        inner = [arg.detach().requires_grad_() if one else arg for arg, one in zip(args, live, strict=True)]
+        ctx.leaves = [arg for arg, one in zip(inner, live, strict=True) if one]
+        with torch.enable_grad():
+            ctx.nested = func(*inner)
+        result: Tensor = ctx.nested.detach()
+    else:
+        result = func(*args)
+    # A result with memory of its own: autograd forbids a model to write to views that a function returned.
+    return result.clone() if result._is_view() else result
+
+
+def ruled(way: Way, func: Func, share: Func | None, *args: Any) -> Tensor:
+    result: Tensor = _Ruled.apply(way, func, share, *args)
+    return result
