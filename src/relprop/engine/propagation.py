@@ -27,6 +27,7 @@ from relprop.engine.refusing import opaque_functions as opaque_functions
 from relprop.errors import InputError
 from relprop.ops import LIKE, VALUELESS, Op, op_of, positional, take_inplace
 from relprop.rulebook import attention, elementwise, norm, zplus
+from relprop.rulebook.carrying import NoGradientError
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.rulesets import QUANTISED, Expand, RuleSet
 
@@ -321,7 +322,10 @@ class Propagation(TorchFunctionMode):
         if isinstance(rule, Expand):
             rule = rule.fused
         if rule is not None:
-            result = rule(op.function, *args, **kwargs)
+            try:
+                result = rule(op.function, *args, **kwargs)
+            except NoGradientError:
+                raise refusal(op, NO_GRADIENT) from None
             return result if getattr(rule, "func", rule) in _CUTS else self._checked(op, args, kwargs, result)
         result = op.function(*args, **kwargs)
         if op is _ACTIVATION:

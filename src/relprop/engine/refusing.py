@@ -17,7 +17,7 @@ from relprop.ops import Op
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.rulesets import RuleSet
 
-NO_GRADIENT = "an operation without a gradient: use a method that needs none, such as occlusion or attention_last"
+NO_GRADIENT = "an operation without a gradient: use a method that needs none, such as occlusion"
 
 
 def function_running() -> str | None:

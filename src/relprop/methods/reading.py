@@ -58,15 +58,24 @@ def attribution(flow: Flow, method: str, parts: Parts, chosen: Chosen | None = N
     windows = {
         source.part: found.windows for source in flow.sources if (found := columns_of(flow, source)).windows is not None
     }
-    scored = dict.fromkeys(source.part for source in flow.sources if flow.arrived)
     lost = [
         f'nothing flows back to "{part}" under these rules, or only to units that the mask hides, though the output '
         "may depend on it"
-        for part in scored
-        if part in parts and not parts[part].any()
+        for part in _silent(flow, parts, compared=more.get("baseline") is not None)
     ]
     own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *lost)}
     return Attribution(parts, chosen.value, chosen.names, method, chosen.rows, **{**own, **more})
+
+
+def _silent(flow: Flow, parts: Parts, compared: bool) -> list[str]:
+    """Parts without a score, though something should have arrived there.
+
+    `compared`: scores are of the way from a baseline, so an input that is its own baseline has none.
+    """
+    arrived = zip(flow.sources, flow.arrived, strict=False)
+    reached = {source.part for source, flowed in arrived if compared and flowed.any()}
+    scored = dict.fromkeys(source.part for source in flow.sources if flow.arrived)
+    return [part for part in scored if part in parts and part not in reached and not parts[part].any()]
 
 
 def columns_of(flow: Flow, source: Source) -> Columns:

@@ -37,6 +37,10 @@ class OneWayError(Exception):
     """An operation whose gradient is cut under these rules: gradient and relevance need a forward pass each."""
 
 
+class NoGradientError(Exception):
+    """An operation that gives live tensors no gradient, where the gradient is wanted too."""
+
+
 def safe_divide(a: Tensor, b: Tensor, stabiliser: float = 0.0) -> Tensor:
     """S(a, b) = a / b, and 0 where b = 0."""
     b = torch.where(b == 0, b, b + stabiliser) if stabiliser else b
@@ -93,7 +97,10 @@ def _shared(ctx: Any, relevance: Tensor) -> Shares:
             shares: Shares = ctx.share(relevance, y, *args, ctx.way.stabiliser)
         except NotImplementedError as error:  # quantised weights that can only be multiplied
             kinds = sorted({type(one).__name__ for one in args if isinstance(one, Tensor)} - {"Tensor", "Parameter"})
-            raise UnruledOpError(f"relevance reached a layer with {', '.join(kinds)} weights: use lrp_ah_ln") from error
+            raise UnruledOpError(
+                f"relevance reached a layer with {', '.join(kinds)} weights: use lrp_ah_ln, or occlusion where those "
+                "have no gradient"
+            ) from error
         return shares
 
 
@@ -108,6 +115,8 @@ def _run(ctx: Any, func: Func, args: tuple[Any, ...], live: tuple[bool, ...]) ->
         ctx.leaves = [arg for arg, one in zip(inner, live, strict=True) if one]
         with torch.enable_grad():
             ctx.nested = func(*inner)
+        if not ctx.nested.requires_grad:
+            raise NoGradientError
         result: Tensor = ctx.nested.detach()
     else:
         result = func(*args)
