@@ -58,7 +58,7 @@ PICTURES = {
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_read_by_patches(name: str) -> None:
-    """Also where states are [batch, height, width, features]: every patch tells its own pixels, and the ledger closes."""
+    """Also where states are [batch, height, width, features]: every patch tells its pixels, and the ledger closes."""
     make, patch = PICTURES[name]
     torch.manual_seed(0)
     model = make().eval().double()
@@ -111,7 +111,7 @@ def test_weights_of_few_bits(config: str, method: str) -> None:
 @pytest.mark.parametrize("method", [name for name in METHODS.names() if METHODS[name].gradients])
 @pytest.mark.parametrize("config", ACTIVATIONS)
 def test_rounded_activations_are_refused(config: str, method: str, before: bool) -> None:
-    """They have no gradient: scores near 0 would come out. Also of a model that was quantised after it was explained."""
+    """They have no gradient: scores near 0 would come out. Also of a model that is quantised after it was explained."""
     package("torchao.quantization")
     model, options = bert(), {"mask": torch.ones(2, 4)} if method == "mask_lrp" else {}
     if before:
