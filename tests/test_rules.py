@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relprop import ops
-from relprop.engine.propagation import Observer, Propagation
+from relprop.engine.observer import Observer
+from relprop.engine.propagation import Propagation
 from relprop.rulebook import attention, elementwise
 from relprop.rulebook.rulesets import RULESETS, RuleSet, ruleset
 

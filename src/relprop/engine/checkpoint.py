@@ -13,7 +13,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves, tree_map
 
 from relprop.engine.memory import Kept, address
-from relprop.engine.propagation import Observer, Propagation
+from relprop.engine.observer import Observer
+from relprop.engine.propagation import Propagation
 from relprop.engine.structure import calls, module_of, stacks
 from relprop.ops import Op
 

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from relprop.engine.calling import call, evaluating, wide
 from relprop.engine.leaves import tensors
+from relprop.engine.observer import Observer, Run
 from relprop.engine.placing import readings_of
-from relprop.engine.propagation import Observer, Propagation, Run
+from relprop.engine.propagation import Propagation
 from relprop.engine.sources import MisfitError, Sources
 from relprop.engine.survey import Choice, Reading
 from relprop.errors import ModelError

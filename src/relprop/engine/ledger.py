@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.memory import address
-from relprop.engine.propagation import Observer, Propagation, Run, opaque_functions
+from relprop.engine.observer import Observer, Run
+from relprop.engine.propagation import Propagation
+from relprop.engine.refusing import opaque_functions
 from relprop.engine.structure import Paths
 from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING

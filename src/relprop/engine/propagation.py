@@ -19,13 +19,10 @@ from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.memory import Kept, Memory, kept_values
 from relprop.engine.notes import copy_note
-from relprop.engine.observer import Observer as Observer
-from relprop.engine.observer import Run as Run
-from relprop.engine.refusing import NO_GRADIENT, flows_back, function_running, guard, here, refusal
-from relprop.engine.refusing import guard_opaque as guard_opaque
-from relprop.engine.refusing import opaque_functions as opaque_functions
+from relprop.engine.observer import Observer, Run
+from relprop.engine.refusing import NO_GRADIENT, flows_back, function_running, guard, here, refusal, with_gradient
 from relprop.errors import InputError
-from relprop.ops import LIKE, VALUELESS, Op, op_of, positional, take_inplace
+from relprop.ops import Op, op_of, positional, take_inplace
 from relprop.rulebook import attention, elementwise, norm, zplus
 from relprop.rulebook.carrying import NoGradientError
 from relprop.rulebook.product import live_tensors
@@ -189,7 +186,7 @@ class Propagation(TorchFunctionMode):
             self._memory.before_write(args[0])
         target = args[0] if op.in_place and not op.reshapes else None
         given = args if target is None else (target.clone(), *args[1:])
-        result = below.passed(op, args, kwargs, self._checked(op, given, kwargs, function(*given, **kwargs)))
+        result = below.passed(op, args, kwargs, with_gradient(op, given, kwargs, function(*given, **kwargs)))
         for tensor in live_tensors(result):
             self._liveness.own(tensor)
         if target is None and out is None:
@@ -326,31 +323,20 @@ class Propagation(TorchFunctionMode):
                 result = rule(op.function, *args, **kwargs)
             except NoGradientError:
                 raise refusal(op, NO_GRADIENT) from None
-            return result if getattr(rule, "func", rule) in _CUTS else self._checked(op, args, kwargs, result)
+            return result if getattr(rule, "func", rule) in _CUTS else with_gradient(op, args, kwargs, result)
         result = op.function(*args, **kwargs)
         if op is _ACTIVATION:
             return result
         if self.rules.carries == "relevance":
             lacking = f'for which the rule set "{self.rules.name}" has no rule: use lrp_ah_ln'
-            return guard(self._checked(op, args, kwargs, result), op, self.rules, lacking)
+            return guard(with_gradient(op, args, kwargs, result), op, self.rules, lacking)
         if self.rules.lacks(op.name):
             return guard(result, op, self.rules, f'which "{self.rules.name}" has no rule for, only for others like it')
         if op.custom and op.name not in self._flows:
             self._flows[op.name] = flows_back(result, args)
         if not self._flows.get(op.name, True):
             return guard(result, op, self.rules, NO_GRADIENT)
-        return self._checked(op, args, kwargs, result)
-
-    def _checked(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        """A number made of live tensors that has lost its gradient would be taken for a constant."""
-        if isinstance(result, Tensor) and result.requires_grad:
-            return result
-        found = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
-        lost = any(one.is_floating_point() for one in found) and not live_tensors(*found)
-        meant = op.name in VALUELESS or op.name in LIKE or op.name in ("detach", "data")
-        if lost and not meant and live_tensors(*args, *kwargs.values()):
-            raise refusal(op, NO_GRADIENT)
-        return result
+        return with_gradient(op, args, kwargs, result)
 
     # Values that leave the graph.
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from relprop.engine.structure import calls, module_of, path_of
 from relprop.errors import UnruledOpError
-from relprop.ops import Op
+from relprop.ops import LIKE, VALUELESS, Op
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.rulesets import RuleSet
 
@@ -54,6 +54,18 @@ def flows_back(result: Any, args: tuple[Any, ...]) -> bool:
 
 def refusal(op: Op, reason: str, where: str | None = None) -> UnruledOpError:
     return UnruledOpError(f'relevance reached "{op.name}"{here() if where is None else where}, {reason}')
+
+
+def with_gradient(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """The result. A number made of live tensors that has lost its gradient would be taken for a constant: refused."""
+    if isinstance(result, Tensor) and result.requires_grad:
+        return result
+    found = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
+    lost = any(one.is_floating_point() for one in found) and not live_tensors(*found)
+    meant = op.name in VALUELESS or op.name in LIKE or op.name in ("detach", "data")
+    if lost and not meant and live_tensors(*args, *kwargs.values()):
+        raise refusal(op, NO_GRADIENT)
+    return result
 
 
 def guard(result: Any, op: Op, rules: RuleSet, reason: str) -> Any:

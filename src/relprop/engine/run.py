@@ -23,7 +23,8 @@ from relprop.engine.capture import Capture, Watch
 from relprop.engine.checkpoint import Checkpoint
 from relprop.engine.ledger import Books
 from relprop.engine.placing import readings_of
-from relprop.engine.propagation import Propagation, guard_opaque
+from relprop.engine.propagation import Propagation
+from relprop.engine.refusing import guard_opaque
 from relprop.engine.seen import Seen
 from relprop.engine.sharing import key_of, recall, remember
 from relprop.engine.sources import At, Edit, MisfitError, Source, Sources

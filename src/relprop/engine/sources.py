@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from relprop.engine.leaves import Leaf, Lookup, Place, Shadows, batch_of, describes, explained, tensors, told_apart
-from relprop.engine.propagation import Observer
+from relprop.engine.observer import Observer
 from relprop.engine.survey import Choice, Reading, hands_on
 from relprop.engine.units import Rows, prove, rows_of_leaf
 from relprop.ops import Op
