@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import relprop
-from cost import void
-from methods import ratio
+from cost import paired_ratios, void
 from relprop.metrics import Tokens, faithfulness
 
 BATCH = 32
@@ -151,7 +150,7 @@ def to_ideal(model: nn.Module, tokens: Tokens, scores: list[Tensor], rounds: int
     run = lambda: void(faithfulness(model, tokens, scores, batch_size=BATCH))  # noqa: E731
     batches = ideal(asked(model, run))
     count = sum(len(batch["input_ids"]) for batch in batches)
-    return count, ratio(run, lambda: forwards(model, batches), rounds)
+    return count, paired_ratios(run, lambda: forwards(model, batches), rounds)
 
 
 def to_one(model: nn.Module, tokens: Tokens, scores: list[Tensor], rounds: int) -> float:
@@ -161,7 +160,9 @@ def to_one(model: nn.Module, tokens: Tokens, scores: list[Tensor], rounds: int) 
         for one in scores:
             faithfulness(model, tokens, [one], batch_size=BATCH)
 
-    return len(scores) * ratio(lambda: void(faithfulness(model, tokens, scores, batch_size=BATCH)), alone, rounds)
+    return len(scores) * paired_ratios(
+        lambda: void(faithfulness(model, tokens, scores, batch_size=BATCH)), alone, rounds
+    )
 
 
 def report(model: str, scores: str, count: int, own: float, ten: float | None = None) -> None:

@@ -10,31 +10,21 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Callable
+import time
+from typing import Any
+from unittest.mock import patch
 
 import torch
 
 import relprop.methods  # fills the registry
-from cost import Work, build, inputs_for, memory, plain, seconds, void
+from cost import Work, build, inputs_for, memory, paired_ratios, plain, seconds, void
+from relprop.engine import sources, units
 from relprop.registry import METHODS
 
 WORK = Work("bert-base", 128, batch=8)
-BOUNDS = {"transformer_attribution": 3.5, "mask_lrp": 3.5, "gae": 1.15, "rollout": 0.6, "attention_flow": 6.0}
+BOUNDS = {"transformer_attribution": 3.5, "mask_lrp": 3.5, "gae": 1.15, "rollout": 0.6, "attention_flow": 6.0,
+          "lrp_ah_ln": 0.95, "lrp_conservative": 0.97}  # fmt: skip
 SKIPPED = ("random", "shapley", "occlusion", "integrated_gradients", "smoothgrad")  # many passes: see `by_hand`
-
-
-def ratio(run: Callable[[], None], reference: Callable[[], None], rounds: int) -> float:
-    """Median over rounds of run / reference, the two one after the other, in turn first."""
-    run()
-    reference()
-    found = []
-    for number in range(rounds):
-        if number % 2:
-            own, other = seconds(run), seconds(reference)
-        else:
-            other, own = seconds(reference), seconds(run)
-        found.append(own / other)
-    return statistics.median(found)
 
 
 def options(method: str) -> dict[str, object]:
@@ -42,16 +32,16 @@ def options(method: str) -> dict[str, object]:
     return {"mask": torch.arange(144).view(12, 12) % 2} if method == "mask_lrp" else {}
 
 
-def report(name: str, value: float, bound: float | None) -> None:
+def report(name: str, value: float, bound: float | None, digits: int = 2) -> None:
     limit = "" if bound is None else f"{bound:9.2f}  {'ok' if value <= bound else 'MISSED'}"
-    print(f"{name:<44}{value:8.2f}{limit}", flush=True)
+    print(f"{name:<44}{value:8.{digits}f}{limit}", flush=True)
 
 
 def against_plain(methods: list[str], rounds: int) -> None:
     model, inputs = build(WORK).requires_grad_(False), inputs_for(WORK)
     for method in methods:
         run = lambda method=method: void(relprop.attribute(model, inputs, 1, method, **options(method)))  # noqa: E731
-        report(method, ratio(run, lambda: plain(model, inputs), rounds), BOUNDS.get(method))
+        report(method, paired_ratios(run, lambda: plain(model, inputs), rounds), BOUNDS.get(method))
 
 
 def by_hand(rounds: int) -> None:
@@ -68,7 +58,7 @@ def by_hand(rounds: int) -> None:
     def occlusion() -> None:
         relprop.attribute(model, one, 1, "occlusion", replacement=0, internal_batch_size=32)
 
-    report("occlusion / its 64 forward passes", ratio(occlusion, forwards, rounds), 1.1)
+    report("occlusion / its 64 forward passes", paired_ratios(occlusion, forwards, rounds), 1.1)
 
     def gradients() -> None:
         with torch.no_grad():
@@ -78,7 +68,27 @@ def by_hand(rounds: int) -> None:
     def integrated() -> None:
         relprop.attribute(model, one, 1, "integrated_gradients", steps=31, baseline=0, internal_batch_size=32)
 
-    report("integrated_gradients / its 32 passes", ratio(integrated, gradients, rounds), 1.1)
+    report("integrated_gradients / its 32 passes", paired_ratios(integrated, gradients, rounds), 1.1)
+
+
+def proof_share(rounds: int) -> None:
+    """What showing that rows are units takes of a pass on other texts each time; on the same texts it is known."""
+    model, taken = build(WORK).requires_grad_(False), [0.0]
+
+    def timed(*args: Any) -> Any:
+        start = time.process_time()
+        found = units.prove(*args)
+        taken[0] += time.process_time() - start
+        return found
+
+    with patch.object(sources, "prove", timed):
+        void(relprop.attribute(model, inputs_for(WORK), 1))  # surveyed
+        shares = []
+        for seed in range(2, 2 + rounds):
+            taken[0] = 0.0
+            whole = seconds(lambda seed=seed: void(relprop.attribute(model, inputs_for(WORK, seed), 1)))  # type: ignore[misc]
+            shares.append(taken[0] / whole)
+    report("proof of units / lrp_conservative", statistics.median(shares), 0.03, digits=4)
 
 
 def flow_speed() -> None:
@@ -132,6 +142,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     print(f"{'BERT-base, 128 tokens, batch 8':<44}{'ratio':>8}{'bound':>9}")
     against_plain(args.methods or [name for name in METHODS.names() if name not in SKIPPED], args.rounds)
+    proof_share(args.rounds)
     if not args.methods:
         by_hand(args.rounds)
         flow_speed()

@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "training"))  # how pe
 import on_breeds
 import on_digits
 import relprop
-from methods import ratio
+from cost import paired_ratios
 from picture_maps import digest
 from relprop import image_explanation
 from reporting import Number, Table, command, markdown, numbers, save
@@ -101,7 +101,7 @@ def time_ratio(model: ViTForImageClassification, method: str, batch: int, rounds
     def run() -> None:
         relprop.attribute(model, images, 1, method)
 
-    return ratio(run, plain, rounds)
+    return paired_ratios(run, plain, rounds)
 
 
 def picture(args: argparse.Namespace) -> None:

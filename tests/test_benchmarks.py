@@ -54,4 +54,4 @@ def test_what_the_map_methods_cost(method: str) -> None:
     model, inputs = cost.build(methods.WORK).requires_grad_(False), cost.inputs_for(methods.WORK)
     options = methods.options(method)
     run = lambda: cost.void(relprop.attribute(model, inputs, 1, method, **options))  # noqa: E731
-    assert methods.ratio(run, lambda: cost.plain(model, inputs), rounds=5) <= methods.BOUNDS[method]
+    assert cost.paired_ratios(run, lambda: cost.plain(model, inputs), rounds=5) <= methods.BOUNDS[method]
