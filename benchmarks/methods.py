@@ -96,8 +96,8 @@ def flow_speed() -> None:
     import networkx
     import numpy as np
 
+    from relprop.methods.block_maps import mean_heads, normalised_with_identity, weight_maps
     from relprop.methods.flow import max_flows
-    from relprop.methods.maps import mean_heads, normalised_with_identity, weight_maps
 
     work = Work("bert-base", 24)
     model = build(work)

@@ -16,7 +16,7 @@ from relprop.bench.kinds import Job, faithfulness
 from relprop.bench.measured import Measured
 from relprop.bench.running import go_on, state
 from relprop.cli import app
-from relprop.cli_bench import _Pace, with_optional_values
+from relprop.cli.bench import _Pace, with_optional_values
 
 RELPROP = [sys.executable, "-c", "from relprop.cli import main; main()"]
 SUITE = """

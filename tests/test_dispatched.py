@@ -12,7 +12,7 @@ from torch import Tensor
 from models import tiny
 from relprop import Explainer
 from relprop.attribution import attribute
-from relprop.engine.calling import device_of
+from relprop.engine.model_call import device_of
 from relprop.errors import ModelError, RelpropError
 from relprop.loading import load
 from relprop.registry import METHODS

@@ -9,12 +9,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from models import CLASSIFIERS, tiny
 from relprop.attribution import attribute, rules
-from relprop.engine.calling import call
 from relprop.engine.capture import Watch
+from relprop.engine.model_call import call
+from relprop.engine.module_stack import stacks
+from relprop.engine.passes import propagate
 from relprop.engine.propagation import Propagation
-from relprop.engine.run import propagate
 from relprop.engine.sources import Sources
-from relprop.engine.structure import stacks
 from relprop.errors import InputError, ModelError, UnknownNameError, UnruledOpError
 from relprop.rulebook.rulesets import RULESETS, ruleset
 from tiny_models import logits_of

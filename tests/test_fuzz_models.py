@@ -6,11 +6,11 @@ from hypothesis import HealthCheck, example, given, settings
 from torch import Tensor, nn
 
 from model_fuzz import Spec, model, plain_model, specs
+from relprop.engine.passes import propagate
 from relprop.engine.propagation import Propagation
-from relprop.engine.run import propagate
 from relprop.engine.sources import At
 from relprop.errors import UnruledOpError
-from relprop.methods.reading import unit_scores
+from relprop.methods.unit_scores import unit_scores
 from relprop.rulebook.rulesets import RULESETS, RuleSet, ruleset
 
 INPUTS = {"input_ids": torch.tensor([[4, 9, 2, 7], [1, 3, 19, 0]])}

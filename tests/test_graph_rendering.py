@@ -22,8 +22,8 @@ from relprop.render.graph_figure import draw, outline
 from relprop.render.graph_html import html
 from relprop.render.graph_layout import caption, described, grid
 from relprop.render.image import painted
+from relprop.render.node_positions import placed, reach
 from relprop.render.palette import BLACK, SIGNED, as_hex, contrast
-from relprop.render.places import placed, reach
 from test_render import HOSTILE, Elements
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -44,8 +44,8 @@ from relprop.heads import (
     relation_offsets,
 )
 from relprop.heads.alignment import NO_WORD, Aligned, align
-from relprop.heads.attending import attention_maps, batches, inputs_of
-from relprop.heads.counting import count
+from relprop.heads.attention_maps import attention_maps, batches, inputs_of
+from relprop.heads.tally import count
 from relprop.heads.treebank import RELATIONS, shares
 from relprop.loading import load
 from relprop.render import heads as figures

@@ -14,9 +14,9 @@ import long_context
 from models import tiny
 from relprop import ops
 from relprop.attribution import attribute
-from relprop.engine.calling import rows_read
+from relprop.engine.model_call import rows_read
+from relprop.engine.passes import propagate
 from relprop.engine.propagation import Propagation
-from relprop.engine.run import propagate
 from relprop.errors import RelpropError
 from relprop.registry import METHODS
 from relprop.rulebook import attention, rulesets

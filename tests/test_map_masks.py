@@ -13,7 +13,7 @@ from torch import Tensor
 
 from relprop.attribution import attribute
 from relprop.errors import InputError, ModelError, RelpropError
-from relprop.methods.maps import row_normalised
+from relprop.methods.block_maps import row_normalised
 from relprop.registry import METHODS
 
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from models import BY_ZPLUS, OTHERWISE, ROUTED, skip_declined, tiny
 from relprop.attribution import attribute
 from relprop.engine.capture import HeadMask, Watch
-from relprop.engine.run import propagate
+from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError, TargetError, UnknownNameError, UnruledOpError
 from relprop.explainer import Explainer
 from relprop.registry import METHODS

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import relprop
 from relprop.attribution import attribute
 from relprop.checking import check
-from relprop.engine.calling import call, evaluating, unexplained_inputs, unwrapped
+from relprop.engine.model_call import call, evaluating, unexplained_inputs, unwrapped
 from relprop.errors import ModelError
 from tokenizers_for_tests import wordpiece
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 import relprop
 from models import tiny
 from relprop.attribution import attribute
+from relprop.engine.passes import propagate
 from relprop.engine.propagation import Propagation
-from relprop.engine.run import propagate
 from relprop.errors import InputError, RelpropError, UnruledOpError
 from relprop.rulebook.rulesets import RULESETS, ruleset
 from relprop.types import Entry, Ledger

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import relprop
 from relprop.attribution import attribute
-from relprop.engine.calling import fills_masks, generates, rows_read
+from relprop.engine.model_call import fills_masks, generates, rows_read
 from relprop.errors import InputError, TargetError
 from relprop.outputs import logits_of
 from relprop.padding import last_real_row, real_rows

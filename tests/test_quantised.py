@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from models import tiny
 from relprop import Explainer
 from relprop.attribution import attribute
-from relprop.engine.calling import call
+from relprop.engine.model_call import call
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import Sources
 from relprop.errors import UnruledOpError

@@ -20,7 +20,7 @@ from relprop import Explainer
 from relprop.attribution import attribute
 from relprop.domains.qa import windows
 from relprop.engine.capture import Watch
-from relprop.engine.run import propagate
+from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation, to_html
 from relprop.registry import METHODS

@@ -17,8 +17,8 @@ from golden_cases import MASKS, Case, arrays, passed
 from released_rules import Rules, released_bert
 from relprop.attribution import attribute
 from relprop.engine.capture import HeadMask, Watch
+from relprop.engine.passes import propagate
 from relprop.engine.propagation import Propagation
-from relprop.engine.run import propagate
 from relprop.methods.flow import max_flows
 from relprop.rulebook import rulesets
 from relprop.rulebook.pixels import down_to_pixels

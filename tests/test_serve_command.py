@@ -116,7 +116,7 @@ def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("relprop.cli_serve.find_spec", lambda name: None if name == "uvicorn" else object())
+    monkeypatch.setattr("relprop.cli.serve.find_spec", lambda name: None if name == "uvicorn" else object())
     said = command(monkeypatch, capsys, "sentiment")
     assert said == 'relprop: the service needs more packages: pip install "relprop[serve]"\n'
 

@@ -18,7 +18,7 @@ from transformers import BertForQuestionAnswering, BertForSequenceClassification
 
 from relprop.engine.capture import HeadMask, Watch
 from relprop.engine.decompose import Mixing, decompose
-from relprop.engine.run import propagate
+from relprop.engine.passes import propagate
 from relprop.methods.decomposition import Measure, contributions
 from relprop.methods.flow import max_flows
 from relprop.rulebook import rulesets

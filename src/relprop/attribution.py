@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import relprop.methods  # noqa: F401  (fills the registry)
-from relprop.engine.calling import answers_questions, check_visible, is_dispatched, unwrapped
+from relprop.engine.model_call import answers_questions, check_visible, is_dispatched, unwrapped
+from relprop.engine.passes import predict
 from relprop.engine.propagation import Propagation
-from relprop.engine.run import predict
 from relprop.errors import InputError, ModelError
 from relprop.padding import lets_through
 from relprop.registry import METHODS

@@ -11,8 +11,8 @@ from torch import nn
 
 from relprop.attribution import check_model
 from relprop.engine.leaves import batch_of
-from relprop.engine.run import Flow, look, predict, propagate
-from relprop.methods.reading import Inputs, attribution, close, example, unit_scores
+from relprop.engine.passes import Flow, look, predict, propagate
+from relprop.methods.unit_scores import Inputs, attribution, close, example, unit_scores
 from relprop.rulebook.rulesets import Expand, RuleSet, ruleset
 from relprop.types import Ledger
 

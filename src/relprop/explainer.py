@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from relprop.attribution import DEFAULT_METHOD, attribute, check_model
 from relprop.continuation import Continuation
-from relprop.engine.calling import answers_questions, labels_of
-from relprop.engine.sharing import shared_passes
+from relprop.engine.model_call import answers_questions, labels_of
+from relprop.engine.pass_cache import shared_passes
 from relprop.errors import InputError, TargetError
 from relprop.evaluation import Evaluation, collected
 from relprop.graphs import Graphs, reads_graphs

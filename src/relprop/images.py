@@ -15,7 +15,7 @@ from torch import Tensor
 
 from relprop.domains.image import Frame, frame, is_image_processor, opened, pixels
 from relprop.domains.patches import patch_grid
-from relprop.engine.calling import device_of
+from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
 from relprop.image_explanation import ImageExplanation
 from relprop.texts import class_name, likeliest, plain_ledger

@@ -14,7 +14,7 @@ from relprop.attribution import attribute
 from relprop.continuation import Continuation, Generated
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded
-from relprop.engine.calling import call, evaluating, generates
+from relprop.engine.model_call import call, evaluating, generates
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.loading import quiet
 from relprop.outputs import logits_of

@@ -13,7 +13,7 @@ from torch import Tensor
 from relprop.domains import qa, text
 from relprop.domains.qa import Read, Span
 from relprop.domains.text import Encoded
-from relprop.engine.calling import call, evaluating
+from relprop.engine.model_call import call, evaluating
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.outputs import field

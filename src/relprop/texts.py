@@ -14,7 +14,7 @@ from torch import Tensor
 
 from relprop.domains import text as texts
 from relprop.domains.text import Encoded, Text
-from relprop.engine.calling import device_of, fills_masks, generates, labels_of
+from relprop.engine.model_call import device_of, fills_masks, generates, labels_of
 from relprop.errors import InputError, ModelError, RelpropWarning, TargetError
 from relprop.explanation import Explanation
 from relprop.heads import Heads, identify, known_heads

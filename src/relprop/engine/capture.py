@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from relprop.engine.captured_maps import Block, Fold, Map, Seen
+from relprop.engine.module_stack import Paths, calls, first_tensor, module_of
 from relprop.engine.observer import Observer, Run
 from relprop.engine.propagation import Propagation
-from relprop.engine.seen import Block, Fold, Map, Seen
-from relprop.engine.structure import Paths, calls, first_tensor, module_of
 from relprop.engine.survey import hands_weights_on
 from relprop.errors import InputError
 from relprop.ops import Op

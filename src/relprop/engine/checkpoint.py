@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves, tree_map
 
-from relprop.engine.memory import Kept, address
+from relprop.engine.in_place_writes import Kept, address
+from relprop.engine.module_stack import calls, module_of, stacks
 from relprop.engine.observer import Observer
 from relprop.engine.propagation import Propagation
-from relprop.engine.structure import calls, module_of, stacks
 from relprop.ops import Op
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.calling import call, evaluating, wide
 from relprop.engine.leaves import tensors
+from relprop.engine.model_call import call, evaluating, wide
 from relprop.engine.observer import Observer, Run
-from relprop.engine.placing import readings_of
+from relprop.engine.placement import readings_of
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import MisfitError, Sources
 from relprop.engine.survey import Choice, Reading

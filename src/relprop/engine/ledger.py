@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.memory import address
+from relprop.engine.in_place_writes import address
+from relprop.engine.module_stack import Paths
 from relprop.engine.observer import Observer, Run
 from relprop.engine.propagation import Propagation
-from relprop.engine.refusing import opaque_functions
-from relprop.engine.structure import Paths
+from relprop.engine.refusals import opaque_functions
 from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING
 from relprop.rulebook.rulesets import RuleSet

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from relprop.engine.notes import NOTE, Centred, Note, Origin, Root, Summary, set_note
+from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Root, Summary, set_note
 from relprop.errors import UnruledOpError
 from relprop.ops import Op
 from relprop.rulebook.elementwise import ACTIVATIONS, GATES, SATURATING, power, ratio

@@ -9,7 +9,7 @@ from weakref import ref
 from torch import Tensor
 from torch.nn import Parameter
 
-from relprop.engine.refusing import here
+from relprop.engine.refusals import here
 from relprop.errors import UnruledOpError
 
 _UNSEEN = "was computed where the rules do not see it, in a scripted or compiled module"

@@ -13,19 +13,19 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
-from relprop.engine.expanding import detached, with_values_of
-from relprop.engine.leaving import CASTS_TO_INTEGERS, Leaving
+from relprop.engine.expanded_calls import detached, with_values_of
+from relprop.engine.graph_exits import CASTS_TO_INTEGERS, Leaving
+from relprop.engine.in_place_writes import Kept, Memory, kept_values
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
-from relprop.engine.memory import Kept, Memory, kept_values
-from relprop.engine.notes import copy_note
 from relprop.engine.observer import Observer, Run
-from relprop.engine.refusing import NO_GRADIENT, flows_back, function_running, guard, here, refusal, with_gradient
+from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, here, refusal, with_gradient
+from relprop.engine.tensor_notes import copy_note
 from relprop.errors import InputError
 from relprop.ops import Op, op_of, positional, take_inplace
 from relprop.rulebook import attention, elementwise, norm, zplus
-from relprop.rulebook.carrying import NoGradientError
 from relprop.rulebook.product import live_tensors
+from relprop.rulebook.relevance_flow import NoGradientError
 from relprop.rulebook.rulesets import QUANTISED, Expand, RuleSet
 
 _ACTIVATION = Op("activation", elementwise.activation)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from relprop.engine.leaves import Leaf, Place
+from relprop.engine.module_stack import calls, module_of
 from relprop.engine.observer import Observer
-from relprop.engine.structure import calls, module_of
 from relprop.ops import Op
 from relprop.rulebook.product import live_tensors
 from relprop.targets import is_own_function

@@ -1,6 +1,6 @@
 """Syntactic and positional heads: found on parsed sentences, kept in a file, used as masks."""
 
-from relprop.heads.found import Finding, Heads, heads_of, known_heads
+from relprop.heads.head_counts import Finding, Heads, heads_of, known_heads
 from relprop.heads.identification import identify
 from relprop.heads.masks import corrupted, random_mask
 from relprop.heads.parsers import parsed

@@ -11,9 +11,9 @@ from torch import nn
 
 from relprop.errors import InputError
 from relprop.heads.alignment import Aligned, align, limit_of
-from relprop.heads.attending import attention_maps, batches, inputs_of, tracked
-from relprop.heads.counting import Tally, Variant, count
-from relprop.heads.found import XI_POS, XI_SYNT, Heads
+from relprop.heads.attention_maps import attention_maps, batches, inputs_of, tracked
+from relprop.heads.head_counts import XI_POS, XI_SYNT, Heads
+from relprop.heads.tally import Tally, Variant, count
 from relprop.heads.treebank import RELATIONS, SAMPLE, Sentence, read_conllu, relation_offsets
 
 

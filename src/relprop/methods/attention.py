@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from relprop.errors import InputError
-from relprop.methods.maps import (
+from relprop.methods.block_maps import (
     Made,
     Maps,
     Variant,
@@ -23,7 +23,7 @@ from relprop.methods.maps import (
     with_identity,
     without_readout,
 )
-from relprop.methods.reading import Inputs
+from relprop.methods.unit_scores import Inputs
 from relprop.registry import METHODS
 from relprop.types import Attribution
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.run import look
-from relprop.methods.reading import (
+from relprop.engine.passes import look
+from relprop.methods.unit_scores import (
     Inputs,
     attribution,
     columns_of,

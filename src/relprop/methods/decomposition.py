@@ -7,11 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.calling import wide
 from relprop.engine.decompose import Mixing, decompose
+from relprop.engine.model_call import wide
 from relprop.errors import InputError, ModelError
-from relprop.methods.maps import Variant, check_variant, weight_maps
-from relprop.methods.reading import Inputs
+from relprop.methods.block_maps import Variant, check_variant, weight_maps
+from relprop.methods.unit_scores import Inputs
 from relprop.registry import METHODS
 from relprop.types import Attribution
 

@@ -11,8 +11,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 from torch import nn
 
-from relprop.methods.maps import mean_heads, normalised_with_identity, weight_maps
-from relprop.methods.reading import Inputs
+from relprop.methods.block_maps import mean_heads, normalised_with_identity, weight_maps
+from relprop.methods.unit_scores import Inputs
 from relprop.registry import METHODS
 from relprop.types import Attribution
 

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.calling import wide
 from relprop.engine.leaves import batch_of, explained
-from relprop.engine.run import look, propagate
+from relprop.engine.model_call import wide
+from relprop.engine.passes import look, propagate
 from relprop.engine.sources import At, Source
 from relprop.engine.units import columns
 from relprop.errors import InputError
-from relprop.methods.reading import (
+from relprop.methods.unit_scores import (
     Inputs,
     Parts,
     attribution,

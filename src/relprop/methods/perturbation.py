@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.leaves import batch_of
-from relprop.engine.run import Flow, look
+from relprop.engine.passes import Flow, look
 from relprop.engine.sources import Source
 from relprop.engine.units import columns
-from relprop.methods.reading import (
+from relprop.methods.unit_scores import (
     Inputs,
     attribution,
     columns_of,

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from relprop.engine.capture import HeadMask, Watch
-from relprop.engine.run import propagate
+from relprop.engine.passes import propagate
 from relprop.engine.sources import At
 from relprop.errors import InputError
 from relprop.heads import corrupted, heads_of, known_heads
-from relprop.methods.maps import (
+from relprop.methods.block_maps import (
     Maps,
     Variant,
     check_variant,
@@ -27,7 +27,7 @@ from relprop.methods.maps import (
     with_identity,
     without_readout,
 )
-from relprop.methods.reading import (
+from relprop.methods.unit_scores import (
     Inputs,
     attribution,
     examples_first,

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from torch import Tensor, nn
 
-from relprop.engine.run import look
+from relprop.engine.passes import look
 from relprop.errors import InputError, RelpropError
 from relprop.methods.perturbation import Hide, units_of
-from relprop.methods.reading import Inputs, attribution, content_generator, examples_first, select, singles
+from relprop.methods.unit_scores import Inputs, attribution, content_generator, examples_first, select, singles
 from relprop.registry import METHODS
 from relprop.types import Attribution
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.calling import call, evaluating
+from relprop.engine.model_call import call, evaluating
 from relprop.errors import InputError, ModelError
 from relprop.outputs import logits_of
 

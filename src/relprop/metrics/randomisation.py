@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from relprop.engine.structure import stacks
+from relprop.engine.module_stack import stacks
 from relprop.errors import InputError
 from relprop.metrics.correlation import pairs, spearman
 from relprop.metrics.results import Floats, mean

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from relprop.graph.graph import Graph
 from relprop.render.image import Numbers, painted
 from relprop.render.layout import number
+from relprop.render.node_positions import Places, placed, reach
 from relprop.render.palette import GLOW, SIGNED, Film, as_hex
-from relprop.render.places import Places, placed, reach
 from relprop.render.visible import visible
 
 # On paper: scores of one sign glow darker, not brighter, as more of them does.

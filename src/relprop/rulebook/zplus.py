@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relprop.rulebook import elementwise
-from relprop.rulebook.carrying import ALONE as ALONE
-from relprop.rulebook.carrying import Func, Shares, per_example, ruled
-from relprop.rulebook.carrying import OneWayError as OneWayError
-from relprop.rulebook.carrying import Phase as Phase
-from relprop.rulebook.carrying import Way as Way
-from relprop.rulebook.carrying import safe_divide as safe_divide
 from relprop.rulebook.quantised import rounded
+from relprop.rulebook.relevance_flow import ALONE as ALONE
+from relprop.rulebook.relevance_flow import Func, Shares, per_example, ruled
+from relprop.rulebook.relevance_flow import OneWayError as OneWayError
+from relprop.rulebook.relevance_flow import Phase as Phase
+from relprop.rulebook.relevance_flow import Way as Way
+from relprop.rulebook.relevance_flow import safe_divide as safe_divide
 
 
 def linear(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, way: Way = ALONE) -> Tensor:

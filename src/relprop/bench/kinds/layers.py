@@ -17,7 +17,7 @@ from relprop.bench.kinds.faithfulness import examples
 from relprop.bench.kinds.kind import Job
 from relprop.bench.measured import Measured
 from relprop.engine.capture import Watch
-from relprop.engine.run import propagate
+from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from relprop import __version__, cli_audit, cli_bench, cli_graphs, cli_images, cli_language, cli_serve
+from relprop import __version__
+from relprop.cli import audit, bench, graphs, images, language, serve
 from relprop.errors import InputError, RelpropError
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.add_typer(cli_audit.app, name="audit")
-app.add_typer(cli_bench.app, name="bench")
-app.command()(cli_serve.serve)
+app.add_typer(audit.app, name="audit")
+app.add_typer(bench.app, name="bench")
+app.command()(serve.serve)
 
 STDOUT = Path("-")
 MODEL = "An embedded model's name, a folder, or a Hugging Face hub id."
@@ -97,20 +98,20 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a text, an image or a molecule, coloured. Also every line of a pipe or file, and a folder of images."""
-    cli_language.check(lm, model, generate=generate, continuation=continuation, against=against)
-    cli_graphs.check(smiles, text=text, pair=pair, file=file, lm=lm, question=question, context=context)
+    language.check(lm, model, generate=generate, continuation=continuation, against=against)
+    graphs.check(smiles, text=text, pair=pair, file=file, lm=lm, question=question, context=context)
     other = any(one is not None for one in (smiles, lm, question, context, pair, file))
-    paths = None if other else cli_images.pictures(text)
-    outputs = cli_images.Outputs(html, png, json)
+    paths = None if other else images.pictures(text)
+    outputs = images.Outputs(html, png, json)
     folder = paths is not None and Path(str(text)).is_dir()
     if question is not None or context is not None:
-        given: list[Any] = [cli_language.asked(model, text, question, context, file)]
+        given: list[Any] = [language.asked(model, text, question, context, file)]
     elif smiles is not None:
         given = [smiles]
     else:
         given = list(paths) if paths else _texts(text, pair, file)
     if folder:
-        cli_images.check_folders(outputs)
+        images.check_folders(outputs)
     else:
         _check_outputs(html, png, json)
     from relprop.explainer import Explainer
@@ -121,22 +122,22 @@ def explain(
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
     whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     targets = [one if one in whole else _target(one, explainer.labels) for one in target] if target else [None]
-    cli_graphs.check_model(explainer, smiles, words=words, contour=contour)
+    graphs.check_model(explainer, smiles, words=words, contour=contour)
     if paths and explainer.domain.name == "images":
         _refuse_for_images(words=words, drop_special=drop_special)
     if folder and ledger:
         raise InputError("--ledger is for one image, not for a folder")
     asked |= {"special": "drop"} if drop_special else {}
     if folder:
-        cli_images.explain_folder(explainer, given, targets, outputs, asked, _contour(contour))
+        images.explain_folder(explainer, given, targets, outputs, asked, _contour(contour))
         return
     if (generate, continuation, against) != (None, None, None):
         asked |= {"generate": generate, "continuation": continuation, "against": against, "target": targets[0]}
-        cli_language.explain_continuations(explainer, given, outputs, asked, words)
+        language.explain_continuations(explainer, given, outputs, asked, words)
         return
-    found = [one for each in cli_images.explained(explainer, given, targets, asked) for one in each]
+    found = [one for each in images.explained(explainer, given, targets, asked) for one in each]
     rings = _contour(contour) if paths else None
-    cli_images.present([one.words() if words else one for one in found], outputs, ledger, rings)
+    images.present([one.words() if words else one for one in found], outputs, ledger, rings)
 
 
 def _refuse_for_images(**given: bool) -> None:
@@ -253,7 +254,7 @@ def check(
 
     explainer = Explainer(model)
     target_of_one = explainer.targets(_target(target, explainer.labels), 1)
-    inputs = explainer.inputs([cli_graphs.example(explainer) if text is None else text])
+    inputs = explainer.inputs([graphs.example(explainer) if text is None else text])
     report = run_check(explainer.model, inputs, target_of_one, rules)
     calls, unexplained = Column("calls", justify="right"), Column("unexplained", justify="right")
     table = Table("operation", calls, "treatment", unexplained, header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
@@ -347,7 +348,7 @@ def main() -> NoReturn:
     """The entry point: what a user did wrong is one sentence and exit code 1, not a traceback."""
     warnings.showwarning = lambda message, *_, **__: typer.echo(f"relprop: {message}", err=True)
     try:
-        app(cli_bench.with_optional_values(sys.argv[1:]))
+        app(bench.with_optional_values(sys.argv[1:]))
     except RelpropError as error:
         typer.echo(f"relprop: {error}", err=True)
     except KeyboardInterrupt:

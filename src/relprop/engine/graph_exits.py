@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from relprop.engine.leaves import tensors
-from relprop.engine.refusing import here
+from relprop.engine.refusals import here
 from relprop.ops import LIKE, VALUELESS, Op
 
 _INDEXES = {"getitem", "index_select", "gather", "embedding", "take_along_dim", "index_put", "scatter", "index_add",

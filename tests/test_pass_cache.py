@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
 from relprop.attribution import attribute
-from relprop.engine import run
-from relprop.engine.sharing import key_of, shared_passes
+from relprop.engine import passes
+from relprop.engine.pass_cache import key_of, shared_passes
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
 
@@ -127,17 +127,17 @@ def test_rule_sets_of_one_name_are_two() -> None:
     twin = RuleSet(rulesets.gradient.name, dict(other))
     model, inputs = bert(), {"input_ids": ids()}
     with shared_passes():
-        found = [run.propagate(model, inputs, 1, rules).relevance()[0] for rules in (rulesets.gradient, twin)]
+        found = [passes.propagate(model, inputs, 1, rules).relevance()[0] for rules in (rulesets.gradient, twin)]
     assert not torch.equal(*found)
 
 
 def test_the_same_pass_is_made_once() -> None:
     """Also for equal copies of inputs and targets."""
     model = bert()
-    with patch.object(run, "_settled", wraps=run._settled) as passes, shared_passes():
+    with patch.object(passes, "_settled", wraps=passes._settled) as made, shared_passes():
         for _ in range(3):
             alone(model, ids(), [1, 2])
-    assert passes.call_count == 1
+    assert made.call_count == 1
 
 
 def test_sharing_ends_where_it_began() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relprop.engine.structure import calls, module_of, path_of
+from relprop.engine.module_stack import calls, module_of, path_of
 from relprop.errors import UnruledOpError
 from relprop.ops import LIKE, VALUELESS, Op
 from relprop.rulebook.product import live_tensors

@@ -9,14 +9,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.calling import wide
 from relprop.engine.capture import HeadMask, Watch
-from relprop.engine.run import Flow, attend, propagate
-from relprop.engine.seen import Block, Fold, Map
+from relprop.engine.captured_maps import Block, Fold, Map
+from relprop.engine.model_call import wide
+from relprop.engine.passes import Flow, attend, propagate
 from relprop.engine.sources import Source
 from relprop.engine.units import Columns
 from relprop.errors import InputError, ModelError
-from relprop.methods.reading import Inputs, attribution, columns_of, without_padding
+from relprop.methods.unit_scores import Inputs, attribution, columns_of, without_padding
 from relprop.padding import real_rows
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.calling import call, device_of, evaluating
 from relprop.engine.capture import Capture, Watch
-from relprop.engine.placing import reading_of
+from relprop.engine.captured_maps import Map
+from relprop.engine.model_call import call, device_of, evaluating
+from relprop.engine.placement import reading_of
 from relprop.engine.propagation import Propagation
-from relprop.engine.seen import Map
 from relprop.errors import ModelError
 from relprop.heads.alignment import Aligned
 from relprop.rulebook import rulesets

@@ -8,7 +8,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from relprop.engine.leaving import Leaving
+from relprop.engine.graph_exits import Leaving
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.observer import Observer

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from relprop.engine.calling import call, evaluating, read_target, settle_cache
 from relprop.engine.leaves import Leaf, Place
+from relprop.engine.model_call import call, evaluating, read_target, settle_cache
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import PLACES, Probe, ProbedError, Sources
 from relprop.engine.survey import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from relprop.cli_images import STDOUT, Outputs
+from relprop.cli.images import STDOUT, Outputs
 from relprop.errors import InputError
 
 if TYPE_CHECKING:

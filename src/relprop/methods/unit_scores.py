@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.leaves import batch_of, explained
-from relprop.engine.run import Flow, look, propagate
+from relprop.engine.passes import Flow, look, propagate
 from relprop.engine.sources import At, Source
 from relprop.engine.units import Columns, columns
 from relprop.errors import InputError

@@ -9,7 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.calling import (
+from relprop.engine.capture import Capture, Watch
+from relprop.engine.captured_maps import Seen
+from relprop.engine.checkpoint import Checkpoint
+from relprop.engine.ledger import Books
+from relprop.engine.model_call import (
     batch_of,
     call,
     check_finite,
@@ -19,14 +23,10 @@ from relprop.engine.calling import (
     unexplained_inputs,
     wide,
 )
-from relprop.engine.capture import Capture, Watch
-from relprop.engine.checkpoint import Checkpoint
-from relprop.engine.ledger import Books
-from relprop.engine.placing import readings_of
+from relprop.engine.pass_cache import key_of, recall, remember
+from relprop.engine.placement import readings_of
 from relprop.engine.propagation import Propagation
-from relprop.engine.refusing import guard_opaque
-from relprop.engine.seen import Seen
-from relprop.engine.sharing import key_of, recall, remember
+from relprop.engine.refusals import guard_opaque
 from relprop.engine.sources import At, Edit, MisfitError, Source, Sources
 from relprop.engine.survey import Reading
 from relprop.engine.units import owners

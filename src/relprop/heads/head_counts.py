@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relprop.errors import InputError, ModelError, unknown_name
-from relprop.heads.counting import TO_GOVERNOR, Variant
 from relprop.heads.masks import Mask, corrupted, random_mask
+from relprop.heads.tally import TO_GOVERNOR, Variant
 from relprop.heads.treebank import shares
 
 SCHEMA_VERSION = 1
