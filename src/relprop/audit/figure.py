@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from relprop.audit import words
 from relprop.audit.result import NameAudit, Ranked
 from relprop.audit.statistics import Floats
-from relprop.render.picture import INK, REGULAR, RULE, SOFT, _drawable
+from relprop.render.typesetting import INK, REGULAR, RULE, SOFT, drawable
 from relprop.render.visible import visible
 
 # Okabe and Ito's colours, which colour-blind readers tell apart.
@@ -87,7 +87,7 @@ def _spread(axis: Axes, values: Mapping[str, Floats], colours: Colours) -> None:
 
 def _plain(text: str, longest: int = LONGEST) -> str:
     """What the font has, and no longer than there is room."""
-    shown = _drawable(visible(text), REGULAR)
+    shown = drawable(visible(text), REGULAR)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 

@@ -25,7 +25,7 @@ from relprop.bench.report.blocks import (
     Text,
 )
 from relprop.bench.report.style import CSS
-from relprop.render.html import html as heatmaps_html
+from relprop.render.text.html import html as heatmaps_html
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

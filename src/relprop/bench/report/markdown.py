@@ -24,7 +24,7 @@ from relprop.bench.report.blocks import (
     Text,
 )
 from relprop.explanation import write_text
-from relprop.render import picture
+from relprop.render.text import figure as text_figure
 
 FIGURES = "figures"
 ACROSS = 7  # small pictures in a row
@@ -75,7 +75,7 @@ def _block(block: Block, files: Files) -> Iterator[str]:
             yield _escaped(block.caption)
         case Heatmaps():
             path = files.path(block.name, "svg")
-            picture.save(block.heatmaps, path)
+            text_figure.save(block.heatmaps, path)
             yield f"**{_escaped(block.caption)}**"
             yield _image(path, f"heat maps of {block.caption} by method")
         case Pictures():

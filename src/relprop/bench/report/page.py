@@ -13,7 +13,7 @@ from relprop.bench.report.markdown import FIGURES, Files, markdown
 from relprop.bench.report.results import Results
 from relprop.errors import RelpropError
 from relprop.explanation import write_text
-from relprop.render.layout import SCALE_NOTE
+from relprop.render.text.layout import SCALE_NOTE
 
 
 def write_report(results: Results, folder: Path) -> list[Path]:
