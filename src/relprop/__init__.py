@@ -14,9 +14,6 @@ _HOMES = {
     "explain": "relprop.explainer",
     "Explainer": "relprop.explainer",
     "Explanation": "relprop.explanation",
-    "Continuation": "relprop.continuation",
-    "ImageExplanation": "relprop.image_explanation",
-    "GraphExplanation": "relprop.graph_explanation",
     "attribute": "relprop.attribution",
     "check": "relprop.checking",
     "rules": "relprop.attribution",
@@ -28,11 +25,8 @@ _HOMES = {
 
 __all__ = [
     "Attribution",
-    "Continuation",
     "Explainer",
     "Explanation",
-    "GraphExplanation",
-    "ImageExplanation",
     "Ledger",
     "RelpropError",
     "Unit",
@@ -46,16 +40,18 @@ __all__ = [
 if TYPE_CHECKING:
     from relprop.attribution import attribute, rules
     from relprop.checking import check
-    from relprop.continuation import Continuation
     from relprop.errors import RelpropError
     from relprop.explainer import Explainer, explain
     from relprop.explanation import Explanation
-    from relprop.graph_explanation import GraphExplanation
-    from relprop.image_explanation import ImageExplanation
     from relprop.types import Attribution, Ledger, Unit
 
 
+# Before 0.2 every kind of input had a class of its own.
+_FORMER = dict.fromkeys(("Continuation", "ImageExplanation", "GraphExplanation"), "Explanation")
+
+
 def __getattr__(name: str) -> Any:
+    name = _FORMER.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module 'relprop' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

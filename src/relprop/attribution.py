@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 import relprop.methods  # noqa: F401  (fills the registry)
-from relprop.engine.model_call import answers_questions, check_visible, is_dispatched, unwrapped
+from relprop.engine.model_call import answers_questions, check_visible, config_of, is_dispatched, unwrapped
 from relprop.engine.passes import predict
 from relprop.engine.propagation import Propagation
-from relprop.errors import InputError, ModelError
+from relprop.errors import InputError, ModelError, RelpropWarning
 from relprop.padding import lets_through
 from relprop.registry import METHODS
 from relprop.rulebook.rulesets import RuleSet, ruleset
 from relprop.targets import Several, name_of, terms_of
-from relprop.types import Attribution
+from relprop.types import Attribution, Entry, Ledger
 
 DEFAULT_METHOD = "lrp_conservative"
 
@@ -90,6 +91,29 @@ def _term_by_term(explained: Callable[[Any], Attribution], targets: Sequence[Any
     )
 
 
+def with_warnings(found: Attribution) -> Attribution:
+    """The same attribution; what its numbers do not say becomes Python warnings."""
+    for sentence in found.warnings:
+        warnings.warn(sentence, RelpropWarning, stacklevel=4)
+    return found
+
+
+def ledger_of(found: Attribution, number: int, scored: float) -> Ledger | None:
+    """An example's ledger; where it was not itemised, what is known all the same: inputs, baseline, and the rest."""
+    if found.ledger:
+        return found.ledger[number]
+    record = METHODS[found.method]
+    if not (record.complete or "ledger" in record.options):  # its scores are no shares of the value
+        return None
+    value, baseline = found.value[number].item(), 0.0 if found.baseline is None else found.baseline[number].item()
+    entries = [Entry("", "inputs", "input", scored)]
+    if found.baseline is not None:
+        entries.append(Entry("", "baseline", "constant", baseline))
+    return Ledger(
+        value, (*entries, Entry("", "not itemised", "unexplained", value - scored - baseline)), itemised=False
+    )
+
+
 def rules(name: str | RuleSet) -> Propagation:
     """The bare engine: a context in which the model's output flows back by these rules.
 
@@ -143,5 +167,5 @@ def _check_inputs(model: nn.Module, inputs: dict[str, Any]) -> None:
 
 
 def _table(model: nn.Module) -> int | None:
-    size = getattr(getattr(model, "config", None), "vocab_size", None)
+    size = config_of(model, "vocab_size")
     return size if isinstance(size, int) else None

@@ -1,52 +1,61 @@
-"""`Explainer`: a model and its tokenizer or image processor, ready to be asked."""
+"""`Explainer`: a model with what reads its inputs and what it is asked, ready to explain."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from torch import Tensor, nn
 
-from relprop.attribution import DEFAULT_METHOD, attribute, check_model
-from relprop.continuation import Continuation
-from relprop.engine.model_call import answers_questions, labels_of
+from relprop.attribution import DEFAULT_METHOD, attribute, check_model, ledger_of, with_warnings
+from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
-from relprop.errors import InputError, TargetError
+from relprop.errors import InputError, ModelError, TargetError
 from relprop.evaluation import Evaluation, collected
-from relprop.graphs import Graphs, reads_graphs
+from relprop.explanation import Explanation
 from relprop.heads import Heads
-from relprop.images import Images, is_image_processor
-from relprop.language import EncoderDecoder, Wish, continued, reads_and_writes
 from relprop.loading import load
 from relprop.metrics import FAITHFULNESS, faithfulness
-from relprop.questions import Questions, paired
+from relprop.progress import tracked
+from relprop.readers import Reader, read_all, reader_of
+from relprop.readers.text import TextReader
 from relprop.registry import METHODS
-from relprop.texts import Texts, warned
+from relprop.tasks import Query, Task, task_of
+from relprop.tasks.answers import paired
+from relprop.tasks.generation import Generation, continued
+from relprop.tasks.token import TokenScore
 from relprop.types import Attribution
 
-_LONG_WORK = 8  # batches from which on a progress bar is worth its line
+Asked = dict[str, dict[str, Any]]  # per method its options
 
 
 class Explainer:
     """Explains texts, images or graphs with one model.
 
     `Explainer(model, tokenizer)`, `Explainer(model, image_processor)`, `Explainer(graph_model)`,
-    `Explainer(pipeline)`, `Explainer("folder")`.
+    `Explainer(pipeline)`, `Explainer("folder")`. `reader` and `task` are chosen by the model, and can be given.
     """
 
-    def __init__(self, model: Any = "sentiment", tokenizer: Any = None) -> None:
+    def __init__(
+        self,
+        model: Any = "sentiment",
+        tokenizer: Any = None,
+        *,
+        reader: Reader[Any] | None = None,
+        task: Task | None = None,
+    ) -> None:
         if isinstance(model, str | Path):
             model, tokenizer = load(model, tokenizer)
         elif not isinstance(model, nn.Module) and hasattr(model, "model"):  # a transformers pipeline
             own = getattr(model, "tokenizer", None) or getattr(model, "image_processor", None)
             model, tokenizer = model.model, own if tokenizer is None else tokenizer
-        model = check_model(model)
-        self.model: Any = model
+        self.model: Any = check_model(model)
         self.tokenizer = tokenizer
-        self.domain: Texts | Images | Graphs = _domain(model, tokenizer)
+        self.reader = reader_of(self.model, tokenizer) if reader is None else reader
+        self.task = task_of(self.model, self.reader) if task is None else task
 
     @property
     def labels(self) -> dict[int, str]:
@@ -56,12 +65,20 @@ class Explainer:
     @property
     def heads(self) -> Heads:
         """The model's syntactic and positional heads: saved beside it, or found on relprop's own sample."""
-        if not isinstance(self.domain, Texts):
+        if not isinstance(self.reader, TextReader):
             raise InputError(
-                f"syntactic and positional heads are told by texts: a model of {self.domain.name} has none"
+                f"syntactic and positional heads are told by texts: a model of {self.reader.name} has none"
             )
-        return self.domain.heads
+        return self.reader.heads
 
+    @overload
+    def __call__(self, given: list[Any], *, method: list[str], **options: Any) -> list[list[Explanation]]: ...
+    @overload
+    def __call__(self, given: list[Any], *, method: str = ..., **options: Any) -> list[Explanation]: ...
+    @overload
+    def __call__(self, given: Any = ..., *, method: list[str], **options: Any) -> list[Explanation]: ...
+    @overload
+    def __call__(self, given: Any = ..., *, method: str = ..., **options: Any) -> Explanation: ...
     def __call__(
         self,
         given: Any = None,
@@ -83,60 +100,75 @@ class Explainer:
         """Explain one text, one pair of texts (a tuple), one image, one graph, or a list of these.
 
         An image is a path, a picture or an array; a graph is a `Graph`, a SMILES, or one of networkx or of PyTorch
-        Geometric.
-        Gives an `Explanation` (an `ImageExplanation` for an image, a `GraphExplanation` for a graph), or a list of them
-        for a list, in the order given. A
-        list of methods gives a list, one for each method, in place of each explanation; they share passes where they
-        can. `target`: a class index or name, None for the prediction, a pair for a difference; for a list also a list
-        with one target each. `ledger`: itemise where the output went; None does so for a single text or image.
-        `special="drop"` leaves out special tokens. Other options are the method's own; with several methods, each takes
-        those that it has.
+        Geometric. Returns an `Explanation`, or a list of them for a list, in the order given. A list of methods gives
+        a list, one per method, in place of each explanation; they share passes where they can. `target`: a class index
+        or name, None for the prediction, a pair for a difference; for a list also a list with one target each.
+        `ledger`: itemise where the output went; None does so for a single example. `special="drop"` leaves out special
+        tokens. Other options are the method's own; with several methods, each takes those that it has.
 
         Question answering: `question` and `context`; `target` is "start", "end", an answer of the context (its text, or
         its characters), "" for no answer, a pair of answers, or None for the predicted one.
 
         Language models explain the next token; with `generate` (how many tokens, or settings of the model's own
-        `generate`) or a given `continuation`, each token of it, as a `Continuation`; `against` another token, or each
-        "runner-up".
+        `generate`) or a given `continuation`, each token of it, in the explanation's `steps`; `against` another token,
+        or each "runner-up".
         """
         if question is not None or context is not None:
             given = paired(given, question, context)
         methods = method if isinstance(method, list) else [method]
         single = not isinstance(given, list)
         every: list[Any] = [given] if single else given
-        asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
         _check(special, batch_size, max_length, methods)
         if (generate, continuation, against) != (None, None, None):
             if target is not None:
                 raise TargetError("generate and continuation explain every token of it: leave out target")
             asked = {name: self._options(name, options, bool(ledger), False, len(methods) > 1) for name in methods}
-            wish = Wish(generate, continuation, against, batch_size, max_length)
-            by_name = [self._continued(one, wish, asked, special, progress) for one in every]
-            written = [[one[name] for name in methods] if isinstance(method, list) else one[method] for one in by_name]
-            return written[0] if single else written
-        rows: Any
-        rows, targets = self.domain.prepared(every, self._each(target, len(every)), max_length)
-        done: dict[int, list[Any]] = {}
-        for batch in _progress(self.domain.batches(rows, batch_size), progress):
-            parts = [rows[i] for i in batch]
-            found = self._attribute(parts, [targets[i] for i in batch], asked)
-            for number, i in enumerate(batch):
-                each = [self.domain.explanation(every[i], rows[i], found[name], number) for name in methods]
-                done[i] = [one.without_special() for one in each] if special == "drop" else each
-        results: list[Any] = [done[i] if isinstance(method, list) else done[i][0] for i in range(len(rows))]
+            wanted = Generation(generate, continuation, against, batch_size, max_length)
+            done = [self._continued(one, wanted, asked, progress) for one in every]
+        else:
+            asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
+            queries = self.task.queries(every, self._each(target, len(every)), max_length)
+            done = self._explained(queries, asked, batch_size, progress)
+        if special == "drop":
+            done = [[one.without_special() for one in each] for each in done]
+        results = done if isinstance(method, list) else [each[0] for each in done]
         return results[0] if single else results
 
-    def _continued(
-        self, prompt: Any, wish: Wish, asked: dict[str, dict[str, Any]], special: str, progress: bool | None
-    ) -> dict[str, Continuation]:
-        if not isinstance(self.domain, Texts):
+    def _explained(
+        self, queries: Sequence[Query], asked: Asked, batch_size: int, progress: bool | None
+    ) -> list[list[Explanation]]:
+        """Per query one explanation per method."""
+        done: dict[int, list[Explanation]] = {}
+        batches = self.reader.batches([query.row for query in queries], batch_size)
+        for batch in tracked(batches, "explaining", progress):
+            found = self._attribute([queries[i] for i in batch], asked)
+            for number, i in enumerate(batch):
+                done[i] = [self._explanation(queries[i], found[name], number) for name in asked]
+        return [done[i] for i in range(len(queries))]
+
+    def _explanation(self, query: Query, found: Attribution, number: int) -> Explanation:
+        """One example of a batch, with its words."""
+        parts, answer = self.reader.parts(query.row, found, number), self.task.answered(query, found, number)
+        return Explanation(
+            parts=parts,
+            method=found.method,
+            target=answer.target,
+            value=found.value[number].item(),
+            prediction=answer.prediction,
+            probability=answer.probability,
+            ledger=ledger_of(found, number, sum(part.total for part in parts)),
+            baseline=None if found.baseline is None else found.baseline[number].item(),
+            signed=METHODS[found.method].signed,
+        )
+
+    def _continued(self, prompt: Any, wanted: Generation, asked: Asked, progress: bool | None) -> list[Explanation]:
+        if not isinstance(self.reader, TextReader):
             raise InputError(
-                f"generate, continuation and against are for language models, not for models of {self.domain.name}"
+                f"generate, continuation and against are for language models, not for models of {self.reader.name}"
             )
-        found = continued(self.domain, prompt, wish, asked, lambda parts: _progress(parts, progress))
-        return {
-            name: one.without_special() if special == "drop" else one for name, one in zip(asked, found, strict=True)
-        }
+        if not isinstance(self.task, TokenScore) or not self.task.generates:
+            raise ModelError("the model writes no text: generate, continuation and against are for language models")
+        return continued(self.task, prompt, wanted, asked, lambda parts: tracked(parts, "explaining", progress))
 
     def _options(
         self, method: str, options: dict[str, Any], ledger: bool | None, single: bool, several: bool
@@ -151,16 +183,15 @@ class Explainer:
         record.check(own)
         return own
 
-    def _attribute(
-        self, rows: list[Any], targets: list[Any], asked: dict[str, dict[str, Any]]
-    ) -> dict[str, Attribution]:
+    def _attribute(self, queries: Sequence[Query], asked: Asked) -> dict[str, Attribution]:
         """All methods on one batch. Those whose pass serves others too go first."""
-        inputs = self.domain.inputs(rows)
+        rows, targets = [query.row for query in queries], [query.target for query in queries]
+        inputs = self.reader.inputs(rows)
         found = {}
         with shared_passes() if len(asked) > 1 else nullcontext():
             for name in sorted(asked, key=lambda name: (not METHODS[name].two_way, not METHODS[name].maps)):
-                settled = self.domain.options(METHODS[name].options, asked[name], rows, inputs)
-                found[name] = warned(attribute(self.model, inputs, targets, name, **settled))
+                settled = self.reader.options(METHODS[name].options, asked[name], rows, inputs)
+                found[name] = with_warnings(attribute(self.model, inputs, targets, name, **settled))
         return found
 
     def evaluate(
@@ -177,28 +208,27 @@ class Explainer:
     ) -> Evaluation:
         """Compare methods on texts or graphs: do their scores say what the model uses? `print` the result for a table.
 
-        `labels`: one class index or name an input, which is explained and whose probability is read; None takes the
+        `labels`: one class index or name per input, which is explained and whose probability is read; None takes the
         predicted ones. A hidden token becomes `replacement`: "mask", "unk", a token id; None leaves it out, as a node
         of a graph always is, with its edges. Other options go to the methods that have them. All methods and metrics
         share their perturbed inputs.
         """
-        if isinstance(self.domain, Images):
-            raise InputError("evaluate compares methods on texts and graphs; for images see relprop.metrics")
+        self.task.check_evaluation()
         if not given or not methods:
-            raise InputError(f"there is nothing to compare: {len(given)} {self.domain.name}, {len(methods)} methods")
+            raise InputError(f"there is nothing to compare: {len(given)} {self.reader.name}, {len(methods)} methods")
         _check("keep", batch_size, None, list(methods))
-        rows: Any = self.domain.encode(given)
-        targets = self.targets(labels, len(rows))
+        queries = self.task.queries(given, self._each(labels, len(given)), None)
         asked = {METHODS[name].name: self._options(name, options, False, False, True) for name in methods}
         parts, order = [], []
-        for batch in _progress(self.domain.batches(rows, batch_size), progress):
-            chunk = [rows[i] for i in batch]
-            found = self._attribute(chunk, [targets[i] for i in batch], asked)
-            classes = None if labels is None else [self._class(targets[i]) for i in batch]
-            tokens = self.domain.tokens(chunk, self.domain.inputs(chunk), replacement)
+        for batch in tracked(self.reader.batches([query.row for query in queries], batch_size), "explaining", progress):
+            chunk = [queries[i] for i in batch]
+            rows = [query.row for query in chunk]
+            hidden = self.reader.hidden(rows, self.reader.inputs(rows), replacement)
+            found = self._attribute(chunk, asked)
+            classes = None if labels is None else [self._class(query.target) for query in chunk]
             curves = faithfulness(
                 self.model,
-                tokens,
+                hidden,
                 [found[name].scores for name in asked],
                 classes,
                 metrics=metrics,
@@ -214,30 +244,19 @@ class Explainer:
 
     def inputs(self, given: list[Any]) -> dict[str, Tensor]:
         """Texts, images or graphs as a batch for the model, `relprop.attribute` or `relprop.check`."""
-        rows: Any = self.domain.encode(given)
-        return self.domain.inputs(rows)
+        return self.reader.inputs(read_all(self.reader, given))
 
     def targets(self, target: Any, count: int) -> list[Any]:
-        """One target an example; a language model's tokens as ids."""
-        return [self.domain.target(one) for one in self._each(target, count)]
+        """One target per example; a language model's tokens as ids."""
+        return [self.task.target(one) for one in self._each(target, count)]
 
     def _each(self, target: Any, count: int) -> list[Any]:
         if isinstance(target, Tensor):
             target = target.tolist()
         each = target if isinstance(target, list) else [target] * count
         if len(each) != count:
-            raise TargetError(f"{len(each)} targets for {count} {self.domain.name}")
+            raise TargetError(f"{len(each)} targets for {count} {self.task.name}")
         return each
-
-
-def _domain(model: Any, tokenizer: Any) -> Texts | Images | Graphs:
-    if reads_graphs(model):
-        return Graphs(model)
-    if is_image_processor(tokenizer):
-        return Images(model, tokenizer)
-    if reads_and_writes(model):
-        return EncoderDecoder(model, tokenizer)
-    return Questions(model, tokenizer) if answers_questions(model) else Texts(model, tokenizer)
 
 
 def _check(special: str, batch_size: int, max_length: int | None, methods: list[str]) -> None:
@@ -251,24 +270,11 @@ def _check(special: str, batch_size: int, max_length: int | None, methods: list[
         raise InputError(f"max_length must be at least 1, got {max_length}")
 
 
-def _progress(batches: list[list[int]], wanted: bool | None) -> Iterator[list[int]]:
-    """The batches; on long work at a terminal, with a progress bar."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    shown = wanted if wanted is not None else len(batches) >= _LONG_WORK and console.is_terminal
-    if not shown:
-        yield from batches
-        return
-    yield from track(batches, description="explaining", console=console, transient=console.is_terminal)
-
-
 @cache
 def _embedded() -> Explainer:
     return Explainer("sentiment")
 
 
-def explain(text: str | tuple[str, str] | list[Any], **options: Any) -> Any:
+def explain(text: Any, **options: Any) -> Any:
     """Explain with the embedded sentiment model: no download. Takes what `Explainer.__call__` takes."""
     return _embedded()(text, **options)

@@ -1,102 +1,182 @@
-"""`Explanation`: what a user gets back. Numbers, lists and pictures of them; saved as JSON that loads back equal."""
+"""`Explanation`: what a user gets back, whatever was explained. Numbers, drawings, and JSON that loads back equal."""
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import groupby
+from importlib import import_module
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relprop.errors import InputError, RelpropError
-from relprop.types import Heatmap, Ledger, Unit
+from relprop.files import check_writable, write_text, writing
+from relprop.part import Part, Words, only, part_class
+from relprop.render.text.part import TextPart, joined_units
+from relprop.saved_explanations import SCHEMA_VERSION, upgraded
+from relprop.types import GeneratedToken, Ledger, Unit
 
-SCHEMA_VERSION = 1
-PICTURES = (".png", ".svg", ".pdf")
-ENDINGS = (".html", ".json", *PICTURES)
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from relprop.render.generation.layout import GenerationMap
+    from relprop.render.image.overlay import Contour
+
+FIGURES = (".png", ".svg", ".pdf")
+ENDINGS = (".html", ".json", *FIGURES)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The scores of one text's units for one target."""
+    """What one number of a model's output is made of: one part per explained input.
 
-    text: tuple[str, ...]  # one text, or the two of a pair
-    units: tuple[Unit, ...]
-    scores: tuple[float, ...]
+    With `steps`, it explains a continuation: every generated token has scores of its own for all units before it.
+    """
+
+    parts: tuple[Part, ...]
     method: str
     target: str
-    value: float  # the explained number: the target's logit, or a difference of logits
-    prediction: str = ""  # the likeliest class, or the answer
+    value: float  # the explained number: the target's logit, or a difference of logits; of a continuation their sum
+    prediction: str = ""  # the likeliest class or token, or the answer
     probability: float | None = None  # and its probability
     ledger: Ledger | None = None
     baseline: float | None = None  # the value at the baseline, for methods that have one
-    truncated: str | None = None  # what was cut off
-    merged: bool = False  # True for words made of sub-words
-    answer: tuple[int, int] | None = None  # of a question: the explained answer's characters in the context
+    signed: bool = True  # False for scores that only say how much, not for or against
+    steps: tuple[GeneratedToken, ...] = ()  # one for each of the last units of the last part
+    passes: str = ""  # of a continuation: "shared", all tokens from one forward pass; "single", a pass for each
+
+    # The only part.
+
+    @property
+    def part(self) -> Any:
+        """The only part; with several parts an error that names them."""
+        return only(self.parts, "scores")
+
+    @property
+    def units(self) -> Any:
+        """The units of the only part."""
+        return only(self.parts, "units").units
+
+    @property
+    def scores(self) -> Any:
+        """The scores of the only part."""
+        return self.part.scores
 
     @property
     def accounted(self) -> float:
-        """The sum of the scores: how much of the value they account for."""
-        return sum(self.scores)
+        """The sum of all scores: how much of the value they account for."""
+        return sum(part.total for part in self.parts)
+
+    def top(self, count: int = 5) -> list[tuple[Any, float]]:
+        """The units of the only part that weigh most, either way."""
+        return only(self.parts, "units").top(count)
+
+    # Texts.
+
+    @property
+    def texts(self) -> tuple[TextPart, ...]:
+        """The parts that are texts."""
+        return tuple(part for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """What was read and written: all texts, in their order."""
+        return tuple(text for part in self.texts for text in part.text)
 
     def words(self) -> Explanation:
-        """The same explanation with sub-words merged: a word's score is the sum of its pieces'."""
-        if any(unit.word is None and not unit.special for unit in self.units):
-            raise InputError("words cannot be made: the tokenizer gives no places in the text (use a fast tokenizer)")
-        groups = groupby(
-            range(len(self.units)),
-            key=lambda i: i if self.units[i].special else (self.units[i].segment, self.units[i].word),
-        )
-        places = [list(group) for _, group in groups]
-        return replace(
-            self,
-            units=tuple(self._whole([self.units[i] for i in group]) for group in places),
-            scores=tuple(sum(self.scores[i] for i in group) for group in places),
-            merged=True,
-        )
+        """The same explanation with sub-words merged: a word's score is the sum of its pieces' scores.
 
-    def _whole(self, pieces: list[Unit]) -> Unit:
-        """The word that pieces make, without a blank that only leads it."""
-        seen = [piece for piece in pieces if piece.text != " "] or pieces
-        first, last = seen[0], seen[-1]
-        if first.special:
-            return first
-        return replace(first, text=self.text[first.segment][first.start : last.end], end=last.end)
+        Of a continuation, generated words too: values are added, probabilities multiplied, and what a word's later
+        pieces owe to its earlier ones stands at the word itself.
+        """
+        if not self.texts:
+            raise InputError(f"words are of texts, and this is an explanation of {_kinds(self.parts)}")
+        return self._grouped(lambda part, given: part.word_groups(given), merged=True)
 
     def without_special(self) -> Explanation:
-        """The same explanation without the scores of special tokens."""
-        kept = [pair for pair in zip(self.units, self.scores, strict=True) if not pair[0].special]
-        units, scores = zip(*kept, strict=True)
-        return replace(self, units=units, scores=scores)
+        """The same explanation without the scores of special tokens, class tokens and the like."""
+        if self.steps:
+            return self._grouped(lambda part, _: part.content_groups())
+        return replace(self, parts=tuple(part.without_special() for part in self.parts))
 
-    def top(self, count: int = 5) -> list[tuple[Unit, float]]:
-        """The units that weigh most, either way."""
-        return sorted(zip(self.units, self.scores, strict=True), key=lambda pair: -abs(pair[1]))[:count]
+    def _grouped(self, groups_of: Callable[[TextPart, int], list[list[int]]], **changes: Any) -> Explanation:
+        """Units of texts added together, and the steps that are such units."""
+        given, end = self._given, self.parts[-1]
+        groups = {id(part): groups_of(part, given if part is end else len(part.units)) for part in self.texts}
+        last = groups.get(id(end), [])
+        steps = [[i - given for i in group] for group in last if group[0] >= given] if self.steps else []
+        parts = tuple(
+            replace(part.grouped(groups[id(part)], steps), **changes) if isinstance(part, TextPart) else part
+            for part in self.parts
+        )
+        return replace(self, parts=parts, steps=tuple(_joined([self.steps[i] for i in rows]) for rows in steps))
 
-    def to_frame(self) -> Any:
-        """A pandas frame: a row a unit, with its place and score; method, target and value in every row."""
-        columns = {field.name: [getattr(unit, field.name) for unit in self.units] for field in fields(Unit)}
-        return pandas_frame(
-            {**columns, "score": self.scores},
-            ("start", "end", "word"),
+    # Continuations.
+
+    @property
+    def _given(self) -> int:
+        """How many units of the last part were there before anything was generated."""
+        return len(self.parts[-1].units) - len(self.steps)
+
+    @property
+    def generated(self) -> tuple[Unit, ...]:
+        """The generated units."""
+        return tuple(self.parts[-1].units[self._given :]) if self.steps else ()
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """Of a continuation: scores [generated tokens, units of all texts]."""
+        import numpy as np
+
+        return np.concatenate([np.array(part.by_step, dtype=np.float64) for part in self.texts], axis=1)
+
+    def token(self, index: int) -> Explanation:
+        """The explanation of one generated token, with all that came before it."""
+        if not -len(self.steps) <= index < len(self.steps):
+            raise InputError(f"token {index} is out of range: {len(self.steps)} were generated")
+        index %= len(self.steps)
+        step = self.steps[index]
+        likeliest = step.runner_up_probability is None or step.probability >= step.runner_up_probability
+        return Explanation(
+            parts=tuple(_at_step(part, index, self._given if part is self.texts[-1] else None) for part in self.texts),
             method=self.method,
-            target=self.target,
-            value=self.value,
+            target=step.target,
+            value=step.value,
+            prediction=step.name if likeliest else step.runner_up,
+            probability=step.probability if likeliest else step.runner_up_probability,
+            ledger=step.ledger,
+            baseline=step.baseline,
+            signed=self.signed,
         )
 
-    def heatmap(self) -> Heatmap:
-        """What the renderers draw."""
+    # Drawings and files.
+
+    @property
+    def drawings(self) -> list[tuple[str, Any]]:
+        """What is drawn, kind by kind: the package of the renderers, and what they take."""
+        if self.steps:
+            return [("relprop.render.generation", self._generation())]
         sure = f" ({self.probability:.2f})" if self.probability is not None else ""
         prediction = f"{self.prediction}{sure}" if self.prediction else ""
-        note, shares = self.truncated or "", self.ledger is not None
-        words = (self.method, self.target, self.value, prediction, note)
-        return Heatmap(self.units, self.scores, *words, shares, self.answer)
+        words = Words(self.method, self.target, self.value, prediction, self.signed, self.ledger is not None)
+        kinds: dict[type[Part], list[Part]] = {}
+        for part in self.parts:
+            kinds.setdefault(type(part), []).append(part)
+        return [(kind.rendering, kind.drawing(parts, words)) for kind, parts in kinds.items()]
+
+    def _generation(self) -> GenerationMap:
+        from relprop.render.generation.layout import GenerationMap
+
+        units, _ = joined_units(self.texts)
+        scores = tuple(map(tuple, self.matrix.tolist()))
+        shares = any(one.ledger is not None for one in self.steps)
+        return GenerationMap(units, len(units) - len(self.steps), self.steps, scores, self.method, shares)
 
     def show(self) -> None:
-        """Print the coloured text to the terminal."""
+        """Print it to the terminal."""
         show([self])
 
     def to_html(self) -> str:
@@ -104,130 +184,154 @@ class Explanation:
         return to_html([self])
 
     def _repr_html_(self) -> str:
-        from relprop.render.text.html import html
+        return "".join(_html(rendering, [drawing], full_page=False) for rendering, drawing in self.drawings)
 
-        return html([self.heatmap()], full_page=False)
+    def save(self, path: str | os.PathLike[str], *, contour: Contour = None) -> None:
+        """Write .html, .json, .png, .svg or .pdf, by the ending of the name; a file is replaced whole or not at all."""
+        save([self], path, contour=contour)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write .html, .json, .png, .svg or .pdf, by the ending of the name."""
-        save([self], path)
+    def to_frame(self) -> Any:
+        """A pandas frame: one row per unit, with its place and score; method, target and value in every row."""
+        try:
+            import pandas
+        except ImportError:
+            raise RelpropError('to_frame needs the pandas package: pip install "relprop[pandas]"') from None
+        frames = []
+        for part in self.parts:
+            same = {"method": self.method, "target": self.target, "value": self.value}
+            same |= {"part": part.name} if len(self.parts) > 1 else {}
+            columns = {**part.columns(), **same}
+            frames.append(pandas.DataFrame(columns).astype(dict.fromkeys(part.whole_columns, "Int64")))
+        return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
 
     def to_json(self) -> str:
-        """One line of JSON, with its schema version; `from_json` loads it back."""
+        """One line of JSON with its schema version; `from_json` loads it back. Pictures are not saved with it."""
+        names = [field.name for field in fields(self) if field.name not in ("parts", "ledger", "steps")]
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            "parts": [part.to_dict() for part in self.parts],
+            **{name: getattr(self, name) for name in names},
+            "ledger": None if self.ledger is None else asdict(self.ledger),
+            "steps": [asdict(step) for step in self.steps],
+        }
         try:
-            return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(self)}, ensure_ascii=False, allow_nan=False)
+            return json.dumps(data, ensure_ascii=False, allow_nan=False)
         except ValueError:
             raise InputError("the explanation holds a number that is not finite, which JSON cannot tell") from None
 
     @classmethod
-    def from_json(cls, text: str) -> Explanation:
-        """Load what `to_json` wrote; the result equals the original."""
+    def from_json(cls, text: str, image: Any = None) -> Explanation:
+        """Load what `to_json` wrote. `image`: the picture to draw it on again, a path, a Pillow image or an array."""
+        if image is not None:
+            from relprop.readers.picture import opened_picture
+
+            image = opened_picture(image)
+        data = upgraded(text)
         try:
-            data = json.loads(text, parse_constant=_not_finite)
-        except ValueError as error:
-            raise InputError(f"this is no explanation saved by relprop: it is not JSON ({error})") from None
-        if not isinstance(data, dict) or "schema_version" not in data:
-            raise InputError("this is no explanation saved by relprop: it has no schema_version")
-        version = data.pop("schema_version")
-        if version != SCHEMA_VERSION:
-            raise InputError(f"the explanation has schema version {version}; this relprop reads {SCHEMA_VERSION}")
-        try:
-            return cls(**_revive(data))
-        except (KeyError, TypeError, ValueError) as error:
+            parts = [part_class(one.pop("kind")).from_dict(one, image) for one in data["parts"]]
+            ledger = Ledger.revived(data["ledger"])
+            steps = tuple(GeneratedToken.revived(step) for step in data["steps"])
+            found = cls(**{**data, "parts": tuple(parts), "ledger": ledger, "steps": steps})
+            if any(len(part.by_step) != len(steps) for part in found.texts) or found._given < 0:
+                raise ValueError(f"{len(steps)} generated tokens do not fit the scores")
+            return found
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"the saved explanation is damaged ({type(error).__name__}: {error})") from None
 
 
-def _not_finite(name: str) -> float:
-    raise ValueError(f"{name} is not a finite number")
+def _at_step(part: TextPart, index: int, given: int | None) -> TextPart:
+    """A text as far as the model had read it when it wrote a token, with the token's own scores."""
+    if given is None:
+        return replace(part, scores=part.by_step[index], by_step=())
+    count = given + index
+    stop = max((unit.end for unit in part.units[:count] if unit.end is not None), default=0)
+    text = (*part.text[:-1], part.text[-1][:stop])
+    return replace(part, text=text, units=part.units[:count], scores=part.by_step[index][:count], by_step=())
 
 
-def _revive(data: dict[str, Any]) -> dict[str, Any]:
-    ledger = Ledger.revived(data.get("ledger"))
-    units, scores = tuple(Unit(**unit) for unit in data["units"]), tuple(data["scores"])
-    if len(units) != len(scores):
-        raise ValueError(f"{len(units)} units, {len(scores)} scores")
-    answer = None if data.get("answer") is None else tuple(data["answer"])
-    return {**data, "text": tuple(data["text"]), "units": units, "scores": scores, "ledger": ledger, "answer": answer}
+def _joined(pieces: Sequence[GeneratedToken]) -> GeneratedToken:
+    """A word's numbers from those of its pieces."""
+    first = pieces[0]
+    if len(pieces) == 1:
+        return first
+    ledgers = [one.ledger for one in pieces if one.ledger is not None]
+    baselines = [one.baseline for one in pieces if one.baseline is not None]
+    return GeneratedToken(
+        tokens=tuple(token for one in pieces for token in one.tokens),
+        name=" + ".join(one.name for one in pieces),
+        target=" + ".join(one.target for one in pieces),
+        value=sum(one.value for one in pieces),
+        probability=prod(one.probability for one in pieces),
+        ledger=Ledger.summed(ledgers) if len(ledgers) == len(pieces) else None,
+        baseline=sum(baselines) if len(baselines) == len(pieces) else None,
+    )
 
 
-def pandas_frame(columns: Mapping[str, Sequence[Any]], whole: Sequence[str], **same: Any) -> Any:
-    """Columns, and values that are the same in every row. `whole` numbers stay whole where some are missing."""
-    try:
-        import pandas
-    except ImportError:
-        raise RelpropError('to_frame needs the pandas package: pip install "relprop[pandas]"') from None
-    return pandas.DataFrame({**columns, **same}).astype(dict.fromkeys(whole, "Int64"))
+def _kinds(parts: Sequence[Part]) -> str:
+    return " and ".join(sorted({part.kind for part in parts}))
 
 
 def show(explanations: Sequence[Explanation]) -> None:
     """Print explanations to the terminal, stacked for comparison."""
     from rich.console import Console
 
-    from relprop.render.text.terminal import terminal
+    console = Console()
+    for rendering, drawings in _by_kind(explanations):
+        terminal = import_module(f"{rendering}.terminal").terminal
+        console.print(terminal(drawings))
 
-    Console().print(terminal([one.heatmap() for one in explanations]))
 
-
-def to_html(explanations: Sequence[Explanation]) -> str:
+def to_html(explanations: Sequence[Explanation], *, contour: Contour = None) -> str:
     """One self-contained page for several explanations, stacked for comparison."""
-    from relprop.render.text.html import html
+    kinds = _by_kind(explanations)
+    if len(kinds) == 1:
+        return _html(*kinds[0], full_page=True, contour=contour)
+    from relprop.render.page import IMAGES, whole_page
 
-    return html([one.heatmap() for one in explanations])
+    return whole_page("\n".join(_html(*kind, full_page=False) for kind in kinds), "Relevance of the inputs", IMAGES)
 
 
-def save(explanations: Sequence[Explanation], path: str | os.PathLike[str]) -> None:
+def _html(rendering: str, drawings: Sequence[Any], *, full_page: bool, contour: Contour = None) -> str:
+    html = import_module(f"{rendering}.html").html
+    found: str = html(drawings, full_page=full_page, **_drawing_options(rendering, contour))
+    return found
+
+
+def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, contour: Contour = None) -> None:
     """Write explanations to one file, by the ending of its name. A file is replaced whole or not at all."""
     target = Path(path)
-    check_path(target)
-    try:
-        _write(explanations, target)
-    except OSError as error:
-        raise unwritable(target, error) from error
+    check_writable(target, ENDINGS)
+    kind = target.suffix.lower()
+    with writing(target):
+        if kind == ".html":
+            write_text(target, to_html(explanations, contour=contour))
+        elif kind == ".json":
+            lines = [one.to_json() for one in explanations]
+            write_text(target, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
+        else:
+            _save_figure(explanations, target, contour)
 
 
-def check_path(path: Path, endings: Sequence[str] = ENDINGS) -> None:
-    """Can a result be written here? Asked before any work."""
-    if path.suffix.lower() not in endings:
-        raise InputError(f'cannot write "{path}": the name must end in {_either(endings)}')
-    if not path.parent.is_dir():
-        raise InputError(f'cannot write "{path}": there is no folder "{path.parent}"')
-    if path.is_dir():
-        raise InputError(f'cannot write "{path}": it is a folder')
-    try:
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise unwritable(path, error) from error
+def _save_figure(explanations: Sequence[Explanation], path: Path, contour: Contour) -> None:
+    kinds = _by_kind(explanations)
+    if len(kinds) != 1:
+        raise InputError(f"a figure holds one kind of input, and this has {len(kinds)}: save it as .html")
+    rendering, drawings = kinds[0]
+    import_module(f"{rendering}.figure").save(drawings, path, **_drawing_options(rendering, contour))
 
 
-def _either(names: Sequence[str]) -> str:
-    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+def _by_kind(explanations: Sequence[Explanation]) -> list[tuple[str, list[Any]]]:
+    """The drawings of all explanations, those of one kind together."""
+    kinds: dict[str, list[Any]] = {}
+    for one in explanations:
+        for rendering, drawing in one.drawings:
+            kinds.setdefault(rendering, []).append(drawing)
+    return list(kinds.items())
 
 
-def unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(f'cannot write "{path}": {error.strerror or error}')
-
-
-def _write(explanations: Sequence[Explanation], path: Path) -> None:
-    kind = path.suffix.lower()
-    if kind in PICTURES:
-        from relprop.render.text import figure
-
-        figure.save([one.heatmap() for one in explanations], path)
-    elif kind == ".html":
-        write_text(path, to_html(explanations))
-    else:
-        lines = [one.to_json() for one in explanations]
-        write_text(path, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write to a neighbour first, then take its place."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+def _drawing_options(rendering: str, contour: Contour) -> dict[str, Any]:
+    if contour is None:
+        return {}
+    if rendering != "relprop.render.image":
+        raise InputError("a contour rings regions of pictures: leave it out here")
+    return {"contour": contour}

@@ -57,6 +57,12 @@ class Ledger:
             return None
         return cls(**{**data, "entries": tuple(Entry(**entry) for entry in data["entries"])})
 
+    @classmethod
+    def summed(cls, ledgers: Sequence[Ledger]) -> Ledger:
+        """Of a sum of values: all entries together."""
+        entries = tuple(entry for one in ledgers for entry in one.entries)
+        return cls(sum(one.value for one in ledgers), entries, itemised=all(one.itemised for one in ledgers))
+
     def total(self, kind: Kind) -> float:
         return sum(entry.value for entry in self.entries if entry.kind == kind)
 
@@ -126,6 +132,26 @@ class Ledger:
                 name = f"{entry.kind:<11}  {entry.module or '(model)'}: {entry.op}"
                 sums[name] = sums.get(name, 0.0) + entry.value
         return sums.items()
+
+
+@dataclass(frozen=True)
+class GeneratedToken:
+    """One token of a continuation: what was explained of it, and how sure the model was."""
+
+    tokens: tuple[int, ...]  # its id; several for a word made of sub-words
+    name: str  # the token in quotes
+    target: str  # what was explained: the token, or its difference from another
+    value: float  # the explained number: a logit, a difference of logits; summed for a word
+    probability: float  # of the token, given all before it; of a word, that of all its pieces
+    runner_up: str = ""  # the likeliest other token; none for a word of several
+    runner_up_probability: float | None = None
+    ledger: Ledger | None = None
+    baseline: float | None = None  # the value at the baseline, for methods that have one
+
+    @classmethod
+    def revived(cls, data: Mapping[str, Any]) -> GeneratedToken:
+        """From what `dataclasses.asdict` made of one."""
+        return cls(**{**data, "tokens": tuple(data["tokens"]), "ledger": Ledger.revived(data["ledger"])})
 
 
 def _table(rows: Sequence[tuple[str, float | None]]) -> str:

@@ -135,7 +135,7 @@ def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
 
 def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
     """The target read off the outputs, by what the model says of them."""
-    mask_token = getattr(getattr(model, "config", None), "mask_token_id", None)
+    mask_token = config_of(model, "mask_token_id")
     return choose(
         target,
         outputs,
@@ -146,8 +146,13 @@ def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str
     )
 
 
+def config_of(model: nn.Module, name: str, default: Any = None) -> Any:
+    """A setting of the model's config; the default where it has none."""
+    return getattr(getattr(model, "config", None), name, default)
+
+
 def labels_of(model: nn.Module) -> Labels | None:
-    labels = getattr(getattr(model, "config", None), "id2label", None)
+    labels = config_of(model, "id2label")
     return {int(index): str(name) for index, name in labels.items()} if isinstance(labels, dict) else None
 
 
@@ -156,7 +161,7 @@ def generates(model: nn.Module) -> bool:
 
     XLM and FlauBERT can generate by their class, but are masked language models unless their config says "causal".
     """
-    causal = getattr(getattr(model, "config", None), "causal", True)
+    causal = config_of(model, "causal", True)
     return causal is not False and bool(getattr(model, "can_generate", lambda: False)())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,8 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from relprop.errors import InputError
 from relprop.render import palette, saving
-from relprop.render.generation.layout import Weave, laid_out, seen_by
+from relprop.render.generation.layout import GenerationMap, count_before, laid_out
 from relprop.render.text.layout import SCALE_NOTE, shades
 from relprop.render.typesetting import INK, REGULAR, SOFT, drawable
 
@@ -23,14 +25,16 @@ BAR, THICK = 1.6, 0.02  # the colour bar, in inches and as a share of the height
 LATER = (0.955, 0.96, 0.965)  # what comes later has no part in a token
 
 
-def save(weave: Weave, path: str | os.PathLike[str]) -> None:
+def save(maps: Sequence[GenerationMap], path: str | os.PathLike[str]) -> None:
     """Write a PNG, SVG or PDF by the name's suffix; the file appears whole or not at all."""
-    saving.write(draw(weave), saving.check(path))
+    if len(maps) != 1:
+        raise InputError(f"one figure holds one continuation, got {len(maps)}")
+    saving.write(draw(maps[0]), saving.check(path))
 
 
-def draw(weave: Weave) -> Figure:
+def draw(one: GenerationMap) -> Figure:
     """The matrix, each row shaded by its strongest score; a line parts what was given from what was generated."""
-    rows, columns = len(weave.steps), max(1, len(weave.units) - 1)  # nothing comes after the last token
+    rows, columns = len(one.steps), max(1, len(one.units) - 1)  # nothing comes after the last token
     side = min(CELL, max(SMALLEST, WIDEST / columns))
     figure = Figure(
         figsize=(max(5.0, side * columns + 1.6), side * rows + 2.0),
@@ -38,27 +42,27 @@ def draw(weave: Weave) -> Figure:
         layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.1),
     )
     axes = figure.subplots()
-    axes.imshow(_pixels(weave, columns), aspect="equal", interpolation="nearest")
-    labels = [drawable(cell.text, REGULAR) for cell in laid_out(weave)]
+    axes.imshow(_pixels(one, columns), aspect="equal", interpolation="nearest")
+    labels = [drawable(cell.text, REGULAR) for cell in laid_out(one)]
     step = max(1, round(LABELLED / side))
     font = FontProperties(fname=str(REGULAR), size=min(7.5, 44 * side * step))
     axes.set_xticks(range(0, columns, step), labels[:columns:step], rotation=90, fontproperties=font, parse_math=False)
     down = range(0, rows, step)
-    axes.set_yticks(down, [labels[weave.given + i] for i in down], fontproperties=font, parse_math=False)
+    axes.set_yticks(down, [labels[one.given + i] for i in down], fontproperties=font, parse_math=False)
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=2, colors=INK)
     axes.spines[:].set_visible(False)
-    axes.axvline(weave.given - 0.5, color=INK, linewidth=0.8)
-    axes.set_title(f"{weave.method}: what each generated token (down) is made of (across)", fontsize=9, color=INK)
+    axes.axvline(one.given - 0.5, color=INK, linewidth=0.8)
+    axes.set_title(f"{one.method}: what each generated token (down) is made of (across)", fontsize=9, color=INK)
     _legend(figure, axes)
     return figure
 
 
-def _pixels(weave: Weave, columns: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    pixels = np.empty((len(weave.steps), columns, 3))
+def _pixels(one: GenerationMap, columns: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    pixels = np.empty((len(one.steps), columns, 3))
     pixels[:] = LATER
-    for row, scores in enumerate(weave.scores):
-        seen = min(columns, seen_by(weave, row))
+    for row, scores in enumerate(one.scores):
+        seen = min(columns, count_before(one, row))
         for column, shade in enumerate(shades(scores[:seen])):
             pixels[row, column] = np.array(palette.colour(shade)) / 255
     return pixels

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from relprop.render.caption import number
-from relprop.render.generation.layout import Step, Weave, seen_by, totals
+from relprop.render.generation.layout import GenerationMap, count_before, totals
 from relprop.render.page import CSS as PAGE_CSS
 from relprop.render.page import spans, subject, whole_page
 from relprop.render.text import html as text
 from relprop.render.text.layout import SEPARATOR, Cell, caption, cells
 from relprop.render.visible import visible
-from relprop.types import Unit
+from relprop.types import GeneratedToken, Unit
 
 FULL = 1000  # scores are told as thousandths of their row's strongest
 
@@ -101,20 +101,20 @@ for (const root of document.querySelectorAll(".relprop.continuation:not([data-re
     show(pinned === null && row >= 0 ? row : pinned);
   };
   const weave = root.querySelector(".weave");
-  weave.addEventListener("pointerover", event => {
+  one.addEventListener("pointerover", event => {
     const row = of(event), i = units.indexOf(event.target);
     if (row >= 0 && pinned === null) show(row);
     if (i >= 0) units[i].title = shown === null ? titles[i]
       : i < rows[shown][1].length ? signed(rows[shown][1][i] * rows[shown][0] / FULL) : "";
   });
-  weave.addEventListener("pointerleave", rest);
-  weave.addEventListener("focusin", event => { const row = of(event); if (row >= 0) show(row); });
-  weave.addEventListener("focusout", event => { if (!weave.contains(event.relatedTarget)) rest(); });
-  weave.addEventListener("click", event => {
+  one.addEventListener("pointerleave", rest);
+  one.addEventListener("focusin", event => { const row = of(event); if (row >= 0) show(row); });
+  one.addEventListener("focusout", event => { if (!one.contains(event.relatedTarget)) rest(); });
+  one.addEventListener("click", event => {
     const row = of(event);
     if (row >= 0) { focus(row); pin(pinned === row ? null : row); } else pin(null);
   });
-  weave.addEventListener("keydown", event => {
+  one.addEventListener("keydown", event => {
     const row = of(event), moves = {ArrowRight: row + 1, ArrowDown: row + 1, ArrowLeft: row - 1, ArrowUp: row - 1,
       Home: 0, End: tokens.length - 1};
     if (row < 0) return;
@@ -132,32 +132,35 @@ HINT = "Point at an underlined token to see its causes; a click keeps them, arro
 _SETTINGS = {"LEVELS": text.LEVELS, "FULL": FULL, "UNDERLINED": round(text.UNDERLINED * FULL), "HINT": HINT}
 
 
-def html(weave: Weave, *, full_page: bool = True, title: str = "Relevance of a continuation") -> str:
-    """A page that needs nothing from outside, or the fragment alone."""
-    words = caption(totals(weave))
-    tokens = "".join(_tokens(weave))
+def html(maps: Sequence[GenerationMap], *, full_page: bool = True, title: str = "Relevance of a continuation") -> str:
+    """A page that needs nothing from outside, or the fragments alone."""
     script = _script()
-    body = (
-        f'<div class="relprop continuation">\n<style>{PAGE_CSS}{CSS}{text.shade_rules()}</style>\n'
-        f'<div class="subject">{subject([words.target])}{spans([words.method, *words.account])}</div>\n'
-        f'<div class="weave" dir="auto">{tokens}</div>\n<div class="detail" role="status"></div>\n{text.legend(False)}'
-        f'<script type="application/json">{_data(weave)}</script>\n<script>{script}</script></div>'
-    )
+    body = "\n".join(_fragment(one, script) for one in maps)
     if not full_page:
         return body
     own = b64encode(sha256(script.encode()).digest()).decode()  # this script alone may run
     return whole_page(body, title, policy=f"script-src 'sha256-{own}'; ")
 
 
-def _tokens(weave: Weave) -> Iterator[str]:
+def _fragment(one: GenerationMap, script: str) -> str:
+    words, tokens = caption(totals(one)), "".join(_tokens(one))
+    return (
+        f'<div class="relprop continuation">\n<style>{PAGE_CSS}{CSS}{text.shade_rules()}</style>\n'
+        f'<div class="subject">{subject([words.target])}{spans([words.method, *words.account])}</div>\n'
+        f'<div class="weave" dir="auto">{tokens}</div>\n<div class="detail" role="status"></div>\n{text.legend(False)}'
+        f'<script type="application/json">{_data(one)}</script>\n<script>{script}</script></div>'
+    )
+
+
+def _tokens(one: GenerationMap) -> Iterator[str]:
     """In reading order; a line ends where the text's does."""
-    units = iter(enumerate(weave.units))
-    for cell in cells(totals(weave)):
+    units = iter(enumerate(one.units))
+    for cell in cells(totals(one)):
         if cell is SEPARATOR:
             yield text.token_html(cell)
             continue
         i, unit = next(units)
-        yield _generated(cell) if i >= weave.given else text.token_html(cell)
+        yield _generated(cell) if i >= one.given else text.token_html(cell)
         yield _break(unit)
 
 
@@ -169,21 +172,21 @@ def _break(unit: Unit) -> str:
     return "<br>" if "\n" in unit.text else ""
 
 
-def _data(weave: Weave) -> str:
+def _data(one: GenerationMap) -> str:
     """Every row as its strongest score and thousandths of it; nothing in it can end the script element."""
     rows = []
-    for row, scores in enumerate(weave.scores):
-        seen = scores[: seen_by(weave, row)]
+    for row, scores in enumerate(one.scores):
+        seen = scores[: count_before(one, row)]
         strongest = max(map(abs, seen), default=0.0)
         rows.append(
             [float(f"{strongest:.6g}"), [round(FULL * score / strongest) if strongest else 0 for score in seen]]
         )
-    notes = [list(_said(step)) for step in weave.steps]
-    data = {"given": weave.given, "rows": rows, "notes": notes}
+    notes = [list(_said(step)) for step in one.steps]
+    data = {"given": one.given, "rows": rows, "notes": notes}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _said(step: Step) -> tuple[str, str]:
+def _said(step: GeneratedToken) -> tuple[str, str]:
     """A generated token with its value; how likely it was, and which other one was likeliest."""
     other = f", runner-up {visible(step.runner_up)} {step.runner_up_probability:.2f}" if step.runner_up else ""
     value = number(step.value).removeprefix("+")

@@ -1,4 +1,4 @@
-"""Images for an explainer: opened, made pixels, and their scores put back on the picture."""
+"""Pictures: opened, made pixels, and the scores of patches or pixels put back on the picture."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
-from relprop.domains.image import Frame, frame, is_image_processor, opened, pixels
-from relprop.domains.patches import patch_grid
 from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
-from relprop.image_explanation import ImageExplanation
-from relprop.texts import class_name, likeliest, plain_ledger
+from relprop.readers.patches import patch_grid
+from relprop.readers.picture import frame, opened_picture, pixels
+from relprop.render.image.part import Frame, ImagePart
 from relprop.types import Attribution
-
-__all__ = ["Images", "is_image_processor"]
 
 
 @dataclass(frozen=True)
@@ -34,34 +31,20 @@ class Pixels:
     name: str
 
 
-class Images:
-    """A model and its image processor."""
+class ImageReader:
+    """A model's image processor, and where its pixels lie on a picture."""
 
     name = "images"
 
-    def __init__(self, model: Any, processor: Any) -> None:
+    def __init__(self, model: nn.Module, processor: Any) -> None:
         self.model = model
         self.processor = processor
         self._frames: dict[tuple[int, int], Frame] = {}
 
-    def encode(self, given: Sequence[Any], max_length: int | None = None) -> list[Pixels]:
+    def read(self, given: Any, max_length: int | None = None) -> Pixels:
         if max_length is not None:
             raise InputError("max_length is for texts; an image is read whole")
-        rows = []
-        for number, one in enumerate(given):
-            try:
-                rows.append(self._encoded(one))
-            except InputError as error:
-                raise InputError(f"image {number} of the list: {error}" if len(given) > 1 else str(error)) from None
-        return rows
-
-    def prepared(
-        self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None
-    ) -> tuple[list[Pixels], list[Any]]:
-        return self.encode(given, max_length), list(targets)
-
-    def _encoded(self, given: Any) -> Pixels:
-        picture = opened(given)
+        picture = opened_picture(given)
         values = pixels(self.processor, picture)
         if picture.size not in self._frames:
             self._frames[picture.size] = frame(self.processor, picture.size)
@@ -86,29 +69,13 @@ class Images:
         black = [pixels(self.processor, Image.new("RGB", row.picture.size)) for row in rows]
         return {"baseline": torch.stack(black).to(inputs["pixel_values"]), **given}
 
-    def target(self, target: Any) -> Any:
-        return target
+    def hidden(self, rows: Sequence[Pixels], inputs: dict[str, Tensor], replacement: str | int | None) -> Any:
+        raise InputError("evaluate compares methods on texts and graphs; for images see relprop.metrics")
 
-    def explanation(self, given: Any, row: Pixels, found: Attribution, number: int) -> ImageExplanation:
+    def parts(self, row: Pixels, found: Attribution, number: int) -> tuple[ImagePart, ...]:
         scores, rest = _on_grid(found, number, row.values)
-        value = found.value[number].item()
-        best, probability = likeliest(self.model, found, number)
-        baseline = None if found.baseline is None else found.baseline[number].item()
-        total = float(scores.sum()) + rest
-        return ImageExplanation(
-            image=row.picture,
-            scores=scores,
-            frame=row.frame,
-            method=found.method,
-            target=found.target[number],
-            value=value,
-            rest=rest,
-            name=row.name,
-            prediction="" if best is None else class_name(self.model, best),
-            probability=probability,
-            ledger=found.ledger[number] if found.ledger else plain_ledger(found.method, value, total, baseline),
-            baseline=baseline,
-        )
+        (name,) = found.parts
+        return (ImagePart(name, row.picture.size, scores, row.frame, rest, row.name, row.picture),)
 
     def _as_input(self, values: Tensor) -> Tensor:
         """Where and as what the model computes."""

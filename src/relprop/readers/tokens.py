@@ -1,4 +1,4 @@
-"""Texts and text pairs: to token ids and units with their places in the original text."""
+"""Texts and text pairs as token ids, and as units with their places in the original text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.model_call import config_of
 from relprop.errors import InputError
 from relprop.types import Unit
 
@@ -34,12 +35,19 @@ class TruncationWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Encoded:
+class TokenRow:
     """One text as the model will read it."""
 
     ids: dict[str, list[int]]  # input_ids, and token_type_ids where the model has them
     units: tuple[Unit, ...]
     cut: str | None  # says what was cut off, if anything was
+    texts: tuple[str, ...] = ()  # one text, or the two of a pair
+    answer: tuple[int, int] | None = None  # characters of the second text that are marked as the answer
+
+    @property
+    def own_ids(self) -> list[int]:
+        """The tokens that a continuation continues: a decoder's own, or the text's."""
+        return self.ids.get("decoder_input_ids", self.ids["input_ids"])
 
 
 def parts_of(text: Text) -> tuple[str, ...]:
@@ -63,8 +71,7 @@ def limit_of(model: nn.Module, tokenizer: Any) -> int | None:
 
 
 def _positions(model: nn.Module) -> int | None:
-    config = getattr(model, "config", None)
-    count = getattr(config, "max_position_embeddings", None)
+    count = config_of(model, "max_position_embeddings")
     if not isinstance(count, int) or count <= 0:
         return None
     for name, module in model.named_modules():  # RoBERTa's positions start behind the padding index
@@ -73,7 +80,7 @@ def _positions(model: nn.Module) -> int | None:
     return count
 
 
-def encode(tokenizer: Any, text: Text, limit: int | None) -> Encoded:
+def encode(tokenizer: Any, text: Text, limit: int | None) -> TokenRow:
     """Token ids and units of one text, cut to `limit` tokens."""
     parts = parts_of(text)
     options: dict[str, Any] = {"return_special_tokens_mask": True, "return_attention_mask": False}
@@ -92,7 +99,7 @@ def encode(tokenizer: Any, text: Text, limit: int | None) -> Encoded:
     note = f"the text has {count} tokens, {limit} are read: {_lost(parts, units)}" if cut else None
     if note:
         warnings.warn(note, TruncationWarning, stacklevel=2)
-    return Encoded(ids_of(tokenizer, kept), units, note)
+    return TokenRow(ids_of(tokenizer, kept), units, note, parts)
 
 
 def ids_of(tokenizer: Any, encoding: Mapping[str, Any]) -> dict[str, list[int]]:
@@ -176,7 +183,7 @@ def _short(text: str) -> str:
     return repr(text) if len(text) <= 40 else f"{text[:40]!r}..."
 
 
-def pad(tokenizer: Any, rows: Sequence[Encoded], pad_id: int | None, device: Any = None) -> dict[str, Tensor]:
+def pad(tokenizer: Any, rows: Sequence[TokenRow], pad_id: int | None, device: Any = None) -> dict[str, Tensor]:
     """A padded batch, on the tokenizer's own side, with its attention mask."""
     fill = {"input_ids": pad_id or 0, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
     batch = {name: _even(tokenizer, [row.ids[name] for row in rows], fill.get(name, 0)) for name in rows[0].ids}
@@ -184,7 +191,7 @@ def pad(tokenizer: Any, rows: Sequence[Encoded], pad_id: int | None, device: Any
     return {name: values.to(device) for name, values in batch.items()}
 
 
-def content(tokenizer: Any, rows: Sequence[Encoded]) -> Tensor:
+def content(tokenizer: Any, rows: Sequence[TokenRow]) -> Tensor:
     """Where a padded batch holds the texts' own tokens: no special ones, no padding."""
     return _even(tokenizer, [[int(not unit.special) for unit in row.units] for row in rows], 0).bool()
 
@@ -195,7 +202,7 @@ def _even(tokenizer: Any, rows: Sequence[list[int]], filler: int) -> Tensor:
     return torch.tensor([b + row if pads_left(tokenizer) else row + b for row, b in zip(rows, blanks, strict=True)])
 
 
-def unpad(tokenizer: Any, scores: Tensor, row: Encoded) -> list[float]:
+def unpad(tokenizer: Any, scores: Tensor, row: TokenRow) -> list[float]:
     """One example's scores, without its padding."""
     count = len(row.units)
     values: list[float] = (scores[-count:] if pads_left(tokenizer) else scores[:count]).double().tolist()

@@ -1,4 +1,4 @@
-"""Questions about a context, for an explainer: which window answers, and what is explained of the answer."""
+"""Questions about a context: which window answers, and what is explained of the answer."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from numbers import Integral
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from relprop.domains import qa, text
-from relprop.domains.qa import Read, Span
-from relprop.domains.text import Encoded
 from relprop.engine.model_call import call, evaluating
 from relprop.errors import InputError, ModelError, TargetError
-from relprop.explanation import Explanation
 from relprop.outputs import field
+from relprop.readers import tokens
+from relprop.readers.text import TextReader
+from relprop.readers.tokens import TokenRow
 from relprop.targets import ANSWER_PARTS, Against, Answer, name_of
-from relprop.texts import Texts
+from relprop.tasks import Answered, Query
+from relprop.tasks.spans import Span, WindowLogits, context_windows, no_answer_span, span_of
 from relprop.types import Attribution
 
 NO_ANSWER = "(no answer)"
@@ -40,30 +40,20 @@ def paired(given: Any, question: str | list[str] | None, context: str | list[str
 
 
 @dataclass(frozen=True)
-class Asked(Encoded):
-    """The window of a context that is explained, and what the model answers."""
-
-    target: str
-    prediction: str
-    probability: float
-    answer: Characters | None  # the explained one, in the whole context
-
-
-@dataclass(frozen=True)
-class Wish:
+class WantedAnswer:
     """An answer that is to be explained: the places where the context has it. Without any, that there is no answer."""
 
     places: tuple[Characters, ...] = ()
     part: str = "span"
     predicted: tuple[int, Span] | None = None  # the window that says it, and its tokens there
 
-    def spans(self, number: int, read: Read) -> list[Span]:
+    def spans(self, number: int, read: WindowLogits) -> list[Span]:
         """Where it stands in a window."""
         if self.predicted is not None and self.predicted[0] == number:
             return [self.predicted[1]]
         if not self.places:
             return [read.nowhere]
-        return [span for place in self.places if (span := qa.span_of(read.window, *place)) is not None]
+        return [span for place in self.places if (span := span_of(read.window, *place)) is not None]
 
     def target(self, span: Span) -> Answer:
         return Answer(None if self.part == "end" else span.first, None if self.part == "start" else span.last)
@@ -73,30 +63,49 @@ class Wish:
         return said if self.part == "span" else f"{self.part} of {said}"
 
 
-class Questions(Texts):
-    """A question-answering model and its tokenizer."""
+class AnswerSpan:
+    """The logits of an answer's first and last token.
 
-    name = "questions"
+    `target`: "start", "end", an answer of the context by its text or its characters, "" for no answer, a pair of
+    answers, or None for the predicted one.
+    """
 
-    def prepared(
-        self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None
-    ) -> tuple[list[Encoded], list[Any]]:
+    def __init__(self, model: nn.Module, reader: TextReader) -> None:
+        self.model = model
+        self.reader = reader
+        self.tokenizer = reader.tokenizer
+
+    @property
+    def name(self) -> str:
+        return "questions"
+
+    def target(self, target: Any) -> Any:
+        return target
+
+    def check_evaluation(self) -> None:
+        raise InputError(
+            "evaluate reads the probability of a class, and an answer has none; to compare methods on answers run "
+            "relprop bench run song24-qa"
+        )
+
+    def queries(self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None) -> list[Query]:
         """Of each context the window that answers, or that holds the answer which the target names."""
         every = [self._windows(one, max_length, _which(number, given)) for number, one in enumerate(given)]
-        reads = iter(self._read([window for own in every for window in own]))
-        rows: list[Encoded] = []
-        wanted: list[Any] = []
+        logits = iter(self._logits([window for own in every for window in own]))
+        queries = []
         for number, (one, target) in enumerate(zip(given, targets, strict=True)):
-            with_logits = [next(reads) for _ in every[number]]
+            windows = [next(logits) for _ in every[number]]
             try:
-                row, exact = _asked(one[1], with_logits, target)
+                queries.append(_query(one[1], windows, target))
             except TargetError as error:
                 raise TargetError(f"{_which(number, given)}{error}") from None
-            rows.append(row)
-            wanted.append(exact)
-        return rows, wanted
+        return queries
 
-    def _windows(self, pair: Any, max_length: int | None, which: str) -> list[Encoded]:
+    def answered(self, query: Query, found: Attribution, number: int) -> Answered:
+        assert query.answer is not None
+        return query.answer
+
+    def _windows(self, pair: Any, max_length: int | None, which: str) -> list[TokenRow]:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InputError(f"{which}a question needs its context: explainer(question=..., context=...)")
         question, context = pair
@@ -104,75 +113,61 @@ class Questions(Texts):
             if isinstance(part, str) and not part.strip():
                 raise InputError(f"{which}the {name} is empty")
         try:
-            return qa.windows(self.tokenizer, question, context, self.limit(max_length))
+            return context_windows(self.tokenizer, question, context, self.reader.limit(max_length))
         except InputError as error:
             raise InputError(f"{which}{error}") from None
 
-    def _read(self, windows: Sequence[Encoded]) -> list[Read]:
-        """What the model says of every window, in batches and without a way back."""
-        found: dict[int, Read] = {}
-        for batch in self.batches(windows, READ_AT_ONCE):
+    def _logits(self, windows: Sequence[TokenRow]) -> list[WindowLogits]:
+        """What the model says of every window, in batches and without a backward pass."""
+        found: dict[int, WindowLogits] = {}
+        for batch in self.reader.batches(windows, READ_AT_ONCE):
             with torch.no_grad(), evaluating(self.model):
-                outputs = call(self.model, self.inputs([windows[i] for i in batch]))
-            start, end = (_logits(outputs, name) for name in ("start_logits", "end_logits"))
+                outputs = call(self.model, self.reader.inputs([windows[i] for i in batch]))
+            start, end = (_output(outputs, name) for name in ("start_logits", "end_logits"))
             for row, i in enumerate(batch):
-                ends = [text.unpad(self.tokenizer, one[row], windows[i]) for one in (start, end)]
+                ends = [tokens.unpad(self.tokenizer, one[row], windows[i]) for one in (start, end)]
                 first, last = torch.tensor(ends, dtype=torch.float64)
-                found[i] = Read(windows[i], first, last, qa.nowhere(self.tokenizer, windows[i]))
+                found[i] = WindowLogits(windows[i], first, last, no_answer_span(self.tokenizer, windows[i]))
         return [found[i] for i in range(len(windows))]
-
-    def tokens(self, *_: Any) -> Any:
-        raise InputError(
-            "evaluate reads the probability of a class, and an answer has none; to compare methods on answers run "
-            "relprop bench run song24-qa"
-        )
-
-    def explanation(self, given: Any, row: Encoded, found: Attribution, number: int) -> Explanation:
-        plain = super().explanation(given, row, found, number)
-        assert isinstance(row, Asked)
-        return replace(
-            plain, target=row.target, prediction=row.prediction, probability=row.probability, answer=row.answer
-        )
 
 
 def _which(number: int, given: Sequence[Any]) -> str:
     return f"question {number} of the list: " if len(given) > 1 else ""
 
 
-def _logits(outputs: Any, name: str) -> Tensor:
+def _output(outputs: Any, name: str) -> Tensor:
     logits = field(outputs, name)
     if logits is None:
         raise ModelError(f"the model answers without {name}: relprop explains heads that score every token's place")
     return logits
 
 
-def _asked(context: str, reads: Sequence[Read], target: Any) -> tuple[Asked, Any]:
+def _query(context: str, reads: Sequence[WindowLogits], target: Any) -> Query:
     """The window that is explained, and the target there."""
     number, span = _predicted(reads)
     characters = reads[number].characters(span)
     prediction = NO_ANSWER if characters is None else context[slice(*characters)]
     probability = reads[number].probability(span)
-    likeliest = Wish(() if characters is None else (characters,), predicted=(number, span))
+    likeliest = WantedAnswer(() if characters is None else (characters,), predicted=(number, span))
     if callable(target):
-        row = _row(reads, number)
-        return Asked(row.ids, row.units, row.cut, name_of(target), prediction, probability, None), target
-    wishes = [_wish(one, context, likeliest) for one in _answers(target)]
-    number, spans = _window(reads, wishes, context)
-    exact = [wish.target(span) for wish, span in zip(wishes, spans, strict=True)]
-    name = " - ".join(wish.named(context) for wish in wishes)
-    row, answer = _row(reads, number), reads[number].characters(spans[0])
-    asked = Asked(row.ids, row.units, row.cut, name, prediction, probability, answer)
-    return asked, exact[0] if len(exact) == 1 else Against(*exact)
+        return Query(_row(reads, number), target, Answered(name_of(target), prediction, probability))
+    wanted = [_wanted(one, context, likeliest) for one in _answers(target)]
+    number, spans = _window(reads, wanted, context)
+    exact = [answer.target(span) for answer, span in zip(wanted, spans, strict=True)]
+    name = " - ".join(answer.named(context) for answer in wanted)
+    row = replace(_row(reads, number), answer=reads[number].characters(spans[0]))
+    answer = Answered(name, prediction, probability)
+    return Query(row, exact[0] if len(exact) == 1 else Against(*exact), answer)
 
 
-def _predicted(reads: Sequence[Read]) -> tuple[int, Span]:
+def _predicted(reads: Sequence[WindowLogits]) -> tuple[int, Span]:
     """The answer that stands out most from none, and its window; none, where none does."""
     number = max(range(len(reads)), key=lambda i: _promise(reads[i]))
     best = reads[number].best
     return number, reads[number].nowhere if best is None or _promise(reads[number]) <= 0 else best
 
 
-def _promise(read: Read) -> float:
+def _promise(read: WindowLogits) -> float:
     """How near a window comes to an answer."""
     return -torch.inf if read.best is None else read.lead(read.best)
 
@@ -183,11 +178,11 @@ def _answers(target: Any) -> tuple[Any, ...]:
     return target if pair else (target,)
 
 
-def _wish(target: Any, context: str, predicted: Wish) -> Wish:
+def _wanted(target: Any, context: str, predicted: WantedAnswer) -> WantedAnswer:
     if target is None or target in ANSWER_PARTS:
         return replace(predicted, part=target or "span")
     if isinstance(target, str):
-        return Wish(_occurrences(target.strip(), context))
+        return WantedAnswer(_occurrences(target.strip(), context))
     if not isinstance(target, tuple) or len(target) != 2 or not all(isinstance(one, Integral) for one in target):
         raise TargetError(
             'a question-answering target is "start", "end", "span", an answer by its text or by its characters '
@@ -199,14 +194,14 @@ def _wish(target: Any, context: str, predicted: Wish) -> Wish:
         raise TargetError(
             f"characters {begin} to {stop} are no answer: the context has {len(context)}, and blanks are none"
         )
-    return Wish(((begin + len(inside) - len(inside.lstrip()), stop - len(inside) + len(inside.rstrip())),))
+    return WantedAnswer(((begin + len(inside) - len(inside.lstrip()), stop - len(inside) + len(inside.rstrip())),))
 
 
 def _occurrences(answer: str, context: str) -> tuple[Characters, ...]:
     """Every place of the answer; those inside other words only where there are no others."""
     if not answer:
         return ()
-    ends = {0, *text.word_ends(context)}
+    ends = {0, *tokens.word_ends(context)}
     starts = [i for i in range(len(context)) if context.startswith(answer, i)]
     starts = [i for i in starts if i in ends and i + len(answer) in ends] or starts
     if not starts:
@@ -217,22 +212,22 @@ def _occurrences(answer: str, context: str) -> tuple[Characters, ...]:
     return tuple((start, start + len(answer)) for start in starts)
 
 
-def _window(reads: Sequence[Read], wishes: Sequence[Wish], context: str) -> tuple[int, list[Span]]:
+def _window(reads: Sequence[WindowLogits], wanted: Sequence[WantedAnswer], context: str) -> tuple[int, list[Span]]:
     """The window that holds all that is wished and scores it best; of equals, the one nearest to an answer."""
     options: list[tuple[float, float, int, list[Span]]] = []
     for number, read in enumerate(reads):
-        found = [wish.spans(number, read) for wish in wishes]
+        found = [answer.spans(number, read) for answer in wanted]
         if all(found):
             spans = [max(own, key=read.lead) for own in found]
             options.append((sum(map(read.lead, spans)), _promise(read), number, spans))
     if not options:
-        names = " and ".join(wish.named(context) for wish in wishes)
+        names = " and ".join(answer.named(context) for answer in wanted)
         raise TargetError(f"no window of the context holds {names}: give a larger max_length, or a shorter answer")
     *_, number, spans = max(options, key=lambda option: option[:2])
     return number, spans
 
 
-def _row(reads: Sequence[Read], number: int) -> Encoded:
+def _row(reads: Sequence[WindowLogits], number: int) -> TokenRow:
     """A window; where it is one of several, with a note that says which."""
     window = reads[number].window
     if len(reads) == 1:

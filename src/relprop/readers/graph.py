@@ -1,4 +1,4 @@
-"""Graphs for an explainer: molecules, pictures of superpixels, or any graph, batched by size."""
+"""Graphs: molecules, pictures of superpixels, or any graph, batched by size."""
 
 from __future__ import annotations
 
@@ -12,47 +12,41 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
-from relprop.domains.image import opened
+from relprop.engine.model_call import config_of
 from relprop.errors import InputError, ModelError
 from relprop.graph.graph import Graph, batch, from_networkx, from_pyg
 from relprop.graph.molecules import from_smiles
 from relprop.graph.superpixels import superpixels
-from relprop.graph_explanation import GraphExplanation
 from relprop.metrics.nodes import Nodes
-from relprop.texts import class_name, likeliest, plain_ledger
+from relprop.readers.picture import opened_picture
+from relprop.render.graph.part import GraphPart
 from relprop.types import Attribution
 
 
-def reads_graphs(model: Any) -> bool:
-    """Does the model take nodes and the links between them?"""
+def reads_graphs(model: nn.Module) -> bool:
+    """Whether the model takes nodes and the links between them."""
     return {"nodes", "adjacency"} <= set(inspect.signature(model.forward).parameters)
 
 
-class Graphs:
-    """A Graph Transformer."""
+class GraphReader:
+    """What a Graph Transformer says of its graphs."""
 
     name = "graphs"
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.model = model
 
     @property
     def reads(self) -> str:
         """What the model's graphs are made from: "smiles", "superpixels", or nothing that it says."""
-        return str(getattr(getattr(self.model, "config", None), "reads", ""))
+        return str(config_of(self.model, "reads", ""))
 
-    def encode(self, given: Sequence[Any], max_length: int | None = None) -> list[Graph]:
+    def read(self, given: Any, max_length: int | None = None) -> Graph:
         if max_length is not None:
             raise InputError("max_length is for texts; a graph is read whole")
-        rows = []
-        for number, one in enumerate(given):
-            try:
-                rows.append(self._fitting(self._graph(one)))
-            except InputError as error:
-                raise InputError(f"graph {number} of the list: {error}" if len(given) > 1 else str(error)) from None
-        return rows
+        return self._fitting(self._graph(given))
 
     def _graph(self, given: Any) -> Graph:
         """A graph as it is, or from what it can be made of."""
@@ -62,7 +56,7 @@ class Graphs:
             return from_smiles(given)
         if isinstance(given, str | os.PathLike | Image.Image):
             name = "" if isinstance(given, Image.Image) else os.path.basename(os.fsdecode(given))
-            return replace(superpixels(np.asarray(opened(given).convert("L")) / 255), title=name)
+            return replace(superpixels(np.asarray(opened_picture(given).convert("L")) / 255), title=name)
         if hasattr(given, "edge_index"):
             return from_pyg(given)
         if hasattr(given, "nodes") and hasattr(given, "edges"):
@@ -75,9 +69,8 @@ class Graphs:
         )
 
     def _fitting(self, graph: Graph) -> Graph:
-        config = getattr(self.model, "config", None)
-        expected = len(getattr(config, "categories", ())) or getattr(config, "features", 0)
-        whole = bool(getattr(config, "categories", ()))
+        categories = config_of(self.model, "categories", ())
+        expected, whole = len(categories) or config_of(self.model, "features", 0), bool(categories)
         if expected and (graph.nodes.shape[1] != expected or (whole and graph.nodes.dtype.kind not in "iub")):
             kind = "whole-number" if whole else "float"
             raise InputError(
@@ -85,11 +78,6 @@ class Graphs:
                 f"{graph.nodes.dtype}"
             )
         return graph
-
-    def prepared(
-        self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None
-    ) -> tuple[list[Graph], list[Any]]:
-        return self.encode(given, max_length), list(targets)
 
     def batches(self, rows: Sequence[Graph], size: int) -> list[list[int]]:
         """Graphs of similar size together."""
@@ -105,36 +93,19 @@ class Graphs:
     ) -> dict[str, Any]:
         return given
 
-    def tokens(self, rows: Sequence[Graph], inputs: dict[str, Tensor], replacement: Any = None) -> Nodes:
+    def hidden(self, rows: Sequence[Graph], inputs: dict[str, Tensor], replacement: Any = None) -> Nodes:
         """A batch whose nodes metrics can take out; nothing takes their place."""
         return Nodes(inputs)
 
-    def target(self, target: Any) -> Any:
-        return target
-
-    def explanation(self, given: Any, row: Graph, found: Attribution, number: int) -> GraphExplanation:
-        if found.scores.shape[1] < len(row) + 1:
+    def parts(self, row: Graph, found: Attribution, number: int) -> tuple[GraphPart, ...]:
+        ((name, every),) = found.parts.items()
+        if every.shape[1] < len(row) + 1:
             raise ModelError(
-                f'"{found.method}" gives {found.scores.shape[1]} scores for {len(row)} nodes and the virtual node'
+                f'"{found.method}" gives {every.shape[1]} scores for {len(row)} nodes and the virtual node'
             )
-        scores = found.scores[number].double().cpu()
-        value = found.value[number].item()
-        best, probability = likeliest(self.model, found, number)
-        baseline = None if found.baseline is None else found.baseline[number].item()
-        total = scores[: len(row) + 1].sum().item()
-        return GraphExplanation(
-            graph=row,
-            scores=scores[1 : len(row) + 1].numpy(),
-            method=found.method,
-            target=found.target[number],
-            value=value,
-            rest=scores[0].item(),
-            prediction="" if best is None else class_name(self.model, best),
-            probability=probability,
-            ledger=found.ledger[number] if found.ledger else plain_ledger(found.method, value, total, baseline),
-            baseline=baseline,
-            edges=None if found.pairs is None else _between(row, found.pairs[number]),
-        )
+        scores = every[number].double().cpu()
+        edges = None if found.pairs is None else _between(row, found.pairs[number])
+        return (GraphPart(name, row, scores[1 : len(row) + 1].numpy(), scores[0].item(), edges),)
 
 
 def _between(graph: Graph, pairs: Tensor) -> NDArray[np.float64]:

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relprop.domains.text import Encoded, ids_of, parts_of, units_of
 from relprop.errors import InputError
+from relprop.readers.tokens import TokenRow, ids_of, parts_of, units_of
 
 OVERLAP = 128  # tokens that neighbouring windows share, as is usual for SQuAD
 LONGEST = 30  # tokens of a predicted answer, as is usual for SQuAD
 
 
-def windows(
+def context_windows(
     tokenizer: Any, question: str, context: str, limit: int | None, overlap: int | None = None
-) -> list[Encoded]:
+) -> list[TokenRow]:
     """The question with as much of the context as fits, again and again until the context is read.
 
     Neighbouring windows share `overlap` tokens of the context: at most half of what fits.
@@ -32,7 +32,7 @@ def windows(
     if 1 not in whole.sequence_ids():
         raise InputError(f"the tokenizer finds no token in the context {context!r:.60}")
     if limit is None or count <= limit:
-        return [Encoded(ids_of(tokenizer, whole), units_of(tokenizer, parts, whole), None)]
+        return [TokenRow(ids_of(tokenizer, whole), units_of(tokenizer, parts, whole), None, parts)]
     room = limit - (count - whole.sequence_ids().count(1))
     if room < 2:
         asked = whole.sequence_ids().count(0)
@@ -47,7 +47,8 @@ def windows(
     rows = []
     for number in range(len(many["input_ids"])):
         one = {name: values[number] for name, values in many.items()}
-        rows.append(Encoded(ids_of(tokenizer, one), units_of(tokenizer, parts, one, many.sequence_ids(number)), None))
+        units = units_of(tokenizer, parts, one, many.sequence_ids(number))
+        rows.append(TokenRow(ids_of(tokenizer, one), units, None, parts))
     return rows
 
 
@@ -60,10 +61,10 @@ class Span:
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class WindowLogits:
     """A window, and what the model says of it: logits [tokens]."""
 
-    window: Encoded
+    window: TokenRow
     start: Tensor
     end: Tensor
     nowhere: Span  # the answer that there is none
@@ -91,7 +92,7 @@ class Read:
         return None if span == self.nowhere or first is None or last is None else (first, last)
 
 
-def nowhere(tokenizer: Any, window: Encoded) -> Span:
+def no_answer_span(tokenizer: Any, window: TokenRow) -> Span:
     """The token at which a model that knows unanswerable questions (SQuAD 2) points when nothing answers.
 
     [CLS], where there is one; else the token that begins the text; else the first.
@@ -103,7 +104,7 @@ def nowhere(tokenizer: Any, window: Encoded) -> Span:
     return Span(0, 0)
 
 
-def best_span(window: Encoded, start: Tensor, end: Tensor, longest: int = LONGEST) -> Span | None:
+def best_span(window: TokenRow, start: Tensor, end: Tensor, longest: int = LONGEST) -> Span | None:
     """The likeliest answer within the context, from a window's logits [tokens]; None where there is no context."""
     inside = torch.tensor([unit.segment == 1 and not unit.special for unit in window.units])
     pairs = start.double()[:, None] + end.double()[None, :]
@@ -114,7 +115,7 @@ def best_span(window: Encoded, start: Tensor, end: Tensor, longest: int = LONGES
     return Span(*divmod(int(pairs.argmax()), len(window.units)))
 
 
-def span_of(window: Encoded, begin: int, stop: int) -> Span | None:
+def span_of(window: TokenRow, begin: int, stop: int) -> Span | None:
     """The tokens of the context's characters [begin, stop); None where the window does not hold them all."""
     inside = [
         i for i, unit in enumerate(window.units)

@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from relprop.errors import InputError, ModelError
+from relprop.render.image.part import Frame
 
 Picture = Image.Image
 Numbers = NDArray[np.float64]
@@ -22,7 +22,7 @@ Numbers = NDArray[np.float64]
 TURNED = "the image processor turns or mirrors the picture: scores cannot be put back on it"
 
 
-def opened(given: Any) -> Picture:
+def opened_picture(given: Any) -> Picture:
     """A path, a Pillow image or an array as a picture of three colours, turned upright."""
     if isinstance(given, str | os.PathLike):
         with _reading(f'"{os.fsdecode(given)}"'), Image.open(given) as image:
@@ -120,16 +120,6 @@ def pixels(processor: Any, picture: Picture) -> Tensor:
         shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise ModelError(f"the image processor should give pixels [batch, colours, height, width], got {shape}")
     return found[0]
-
-
-@dataclass(frozen=True)
-class Frame:
-    """Which part of a picture the model sees: edges in the picture's own pixels; beyond them where it was padded."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
 
 
 def frame(processor: Any, size: tuple[int, int]) -> Frame:

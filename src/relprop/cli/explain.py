@@ -1,0 +1,192 @@
+"""`relprop explain`: a text, an image, a molecule, a question or a prompt; lines of a file, and folders of pictures."""
+
+from __future__ import annotations
+
+import re
+from ast import literal_eval
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from relprop.cli import given as givens
+from relprop.cli.outputs import Outputs, present, write_one_of_many
+from relprop.errors import InputError
+
+if TYPE_CHECKING:
+    from relprop.explainer import Explainer
+    from relprop.explanation import Explanation
+    from relprop.render.image.overlay import Contour
+
+MODEL = "An embedded model's name, a folder, or a Hugging Face hub id."
+
+
+def explain(
+    text: Annotated[
+        str | None,
+        typer.Argument(help="A text, an image file or a folder of images; '-' or nothing reads text from a pipe."),
+    ] = None,
+    pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Explain every line of this file.")] = None,
+    smiles: Annotated[str | None, typer.Option(help="A molecule, in place of the text.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help=f"{MODEL} Default: sentiment; pets for images, molecules for --smiles.")
+    ] = None,
+    lm: Annotated[
+        str | None, typer.Option(help="A language model, in place of --model: the text is its prompt.")
+    ] = None,
+    generate: Annotated[
+        int | None, typer.Option(help="With --lm: let it write so many tokens, and explain each.")
+    ] = None,
+    continuation: Annotated[
+        str | None, typer.Option(help="With --lm: explain each token of this text instead.")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="With --lm: why each token and not this one, or not its 'runner-up'.")
+    ] = None,
+    question: Annotated[str | None, typer.Option(help="Ask this of the text, with a model that answers.")] = None,
+    context: Annotated[str | None, typer.Option(help="Where the answer stands, in place of the text.")] = None,
+    method: Annotated[str, typer.Option(help="One of `relprop methods`.")] = "lrp_conservative",
+    compare: Annotated[
+        str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(help="Class name or index; 'A,B' for a difference; several are compared. Default: predicted."),
+    ] = None,
+    words: Annotated[bool, typer.Option("--words", help="Merge sub-words to words.")] = False,
+    drop_special: Annotated[bool, typer.Option("--drop-special", help="Leave out special tokens.")] = False,
+    ledger: Annotated[bool, typer.Option("--ledger", help="Also print where the output went.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the numbers; '-' for standard output.")] = None,
+    contour: Annotated[
+        str | None, typer.Option(help="Images: ring what scores above this number, or above the 'mean'.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Texts or images at a time.")] = 32,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the method, as NAME=VALUE; may be given several times.")
+    ] = None,
+) -> None:
+    """Explain a text, an image or a molecule, coloured. Also every line of a pipe or file, and a folder of images."""
+    givens.check_language_model(lm, model, generate=generate, continuation=continuation, against=against)
+    givens.check_molecule(smiles, text=text, pair=pair, file=file, lm=lm, question=question, context=context)
+    other = any(one is not None for one in (smiles, lm, question, context, pair, file))
+    paths = None if other else givens.pictures(text)
+    outputs = Outputs(html, png, json)
+    folder = paths is not None and Path(str(text)).is_dir()
+    if question is not None or context is not None:
+        given: list[Any] = [givens.question_and_context(model, text, question, context, file)]
+    elif smiles is not None:
+        given = [smiles]
+    else:
+        given = list(paths) if paths else givens.texts(text, pair, file)
+    if folder:
+        outputs.check_folders()
+    else:
+        outputs.check_files()
+    from relprop.explainer import Explainer
+    from relprop.registry import METHODS
+
+    names = [METHODS[name.strip()].name for name in (compare.split(",") if compare else [method])]
+    explainer = Explainer(lm or model or ("molecules" if smiles is not None else "pets" if paths else "sentiment"))
+    asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
+    whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
+    targets = [one if one in whole else class_target(one, explainer.labels) for one in target] if target else [None]
+    givens.check_reads_graphs(explainer, smiles, words=words, contour=contour)
+    if paths and explainer.reader.name == "images":
+        _refuse_for_images(words=words, drop_special=drop_special)
+    if folder and ledger:
+        raise InputError("--ledger is for one image, not for a folder")
+    asked |= {"special": "drop"} if drop_special else {}
+    if folder:
+        _explain_folder(explainer, given, targets, outputs, asked, _contour(contour))
+        return
+    if (generate, continuation, against) != (None, None, None):
+        if len(given) * len(names) > 1 and outputs.files:
+            raise InputError("one file holds one continuation: give one prompt and one method, or --json -")
+        asked |= {"generate": generate, "continuation": continuation, "against": against}
+    found = [one for each in _explained(explainer, given, targets, asked) for one in each]
+    rings = _contour(contour) if paths else None
+    present([one.words() if words else one for one in found], outputs, ledger, rings)
+
+
+def _refuse_for_images(**given: bool) -> None:
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name.replace('_', '-')} is for texts")
+
+
+def _explained(
+    explainer: Explainer, given: Sequence[Any], targets: Sequence[Any], asked: dict[str, Any]
+) -> list[list[Explanation]]:
+    """Each text, image or graph: every target by every method."""
+    if not given:
+        return []
+    by_target = [explainer(list(given), target=target, **asked) for target in targets]
+    return [[one for methods in each for one in methods] for each in zip(*by_target, strict=True)]
+
+
+def _explain_folder(
+    explainer: Explainer,
+    paths: Sequence[Path],
+    targets: Sequence[Any],
+    outputs: Outputs,
+    asked: dict[str, Any],
+    contour: Contour,
+) -> None:
+    """Every picture of a folder; one that cannot be read is named at the end, and the others go on."""
+    from relprop.progress import tracked
+
+    size = asked["batch_size"]
+    if size < 1:
+        raise InputError(f"batch_size must be at least 1, got {size}")
+    failed: list[str] = []
+    for chunk in tracked([paths[k : k + size] for k in range(0, len(paths), size)], "explaining"):
+        good = [path for path in chunk if _readable(path, failed)]
+        for path, found in zip(good, _explained(explainer, good, targets, {**asked, "progress": False}), strict=True):
+            write_one_of_many(path.name, found, outputs, contour)
+    typer.echo(f"explained {len(paths) - len(failed)} of {len(paths)} images", err=True)
+    if failed:
+        raise InputError("; ".join(failed))
+
+
+def _readable(path: Path, failed: list[str]) -> bool:
+    from relprop.readers.picture import opened_picture
+
+    try:
+        opened_picture(path)
+    except InputError as error:
+        failed.append(str(error))
+        return False
+    return True
+
+
+def _contour(given: str | None) -> Any:
+    try:
+        return given if given in (None, "mean") else float(given)
+    except ValueError:
+        raise InputError(f'--contour is a number or "mean", got "{given}"') from None
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    """NAME=VALUE as Python reads the value; what it cannot read is a word."""
+    options = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise InputError(f'an option is NAME=VALUE, such as variant=released, got "{one}"')
+        try:
+            options[name.strip().replace("-", "_")] = literal_eval(value)
+        except (SyntaxError, ValueError):
+            options[name.strip().replace("-", "_")] = value
+    return options
+
+
+def class_target(target: str | None, labels: dict[int, str]) -> Any:
+    """'positive', '1', or 'positive,negative' for a difference. A class name may hold commas itself."""
+    if target is None or target in labels.values():
+        return target
+    parts = [int(part) if re.fullmatch(r"\s*-?[0-9]+\s*", part) else part for part in target.split(",")]
+    return parts[0] if len(parts) == 1 else tuple(parts)

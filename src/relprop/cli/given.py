@@ -1,0 +1,130 @@
+"""What is to be explained, from the words of a command: texts, pictures, molecules, questions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from relprop.errors import InputError
+
+if TYPE_CHECKING:
+    from relprop.explainer import Explainer
+
+PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+SENTENCE = "a gorgeous, witty, seductive movie."
+ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
+
+
+def texts(text: str | None, pair: str | None, file: Path | None) -> list[Any]:
+    """The text, or every line of the file or of standard input."""
+    if text is not None and file is not None:
+        raise InputError("give either a text or --file, not both")
+    if file is not None:
+        found = _lines(_content(file), f'"{file}"')
+    elif text is None or text == "-":
+        if sys.stdin.isatty():
+            raise InputError('there is nothing to explain: relprop explain "your text" (or --file, or a pipe)')
+        found = _lines(typer.get_binary_stream("stdin").read(), "standard input")
+    else:
+        found = [text]
+    return found if pair is None else [(one, pair) for one in found]
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f'cannot read "{file}": {error.strerror}') from error
+
+
+def _lines(content: bytes, where: str) -> list[str]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not UTF-8 text (at byte {error.start})") from error
+    lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
+    if not lines:
+        raise InputError(f"the text is empty: {where} has no line to explain")
+    return lines
+
+
+def pictures(given: str | None) -> list[Path] | None:
+    """The picture, or the folder's pictures; None where it is a text."""
+    if not given or given.strip() in ("", ".", ".."):
+        return None
+    path = Path(given)
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except (OSError, ValueError):  # too long for a name, or with a null: a text
+        return None
+    if path.suffix.lower() in PICTURES:
+        if is_file:
+            return [path]
+        if not any(char.isspace() for char in given):
+            raise InputError(f'there is no image "{given}"')
+    if not is_folder:
+        return None
+    found = sorted(one for one in path.iterdir() if one.suffix.lower() in PICTURES)
+    if not found:
+        raise InputError(f'the folder "{given}" holds no image')
+    return found
+
+
+def question_and_context(
+    model: str | None, text: str | None, question: str | None, context: str | None, file: Path | None
+) -> tuple[str, str]:
+    """A question and its context, which is an option of its own, the text, or a whole file."""
+    if question is None or model is None:
+        raise InputError("a context needs its --question, and a --model that answers questions")
+    contexts = [one for one in (context, text, file) if one is not None]
+    if len(contexts) != 1:
+        raise InputError("a question needs one context: --context TEXT, --file FILE, or the text itself")
+    if not isinstance(contexts[0], Path):
+        return question, contexts[0]
+    try:
+        return question, contexts[0].read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f'cannot read "{contexts[0]}": {getattr(error, "strerror", None) or error}') from error
+
+
+def check_language_model(lm: str | None, model: str | None, **given: Any) -> None:
+    """What goes with a language model goes with no other; one model is enough."""
+    if lm is not None and model is not None:
+        raise InputError("give either --lm or --model, not both")
+    for name, value in given.items():
+        if lm is None and value is not None:
+            raise InputError(f'--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...')
+
+
+def check_molecule(smiles: str | None, **given: Any) -> None:
+    """A molecule is all that is asked about."""
+    for name, value in given.items():
+        if smiles is not None and value is not None:
+            kind = "a text" if name == "text" else f"--{name}"
+            raise InputError(f"give either --smiles or {kind}, not both")
+
+
+def check_reads_graphs(explainer: Explainer, smiles: str | None, **given: Any) -> None:
+    """Raise if the model does not read molecules, or if something is asked that graphs do not have."""
+    reads = explainer.reader.name
+    if smiles is not None and reads != "graphs":
+        raise InputError(f"--smiles needs a model of graphs, this one reads {reads}: leave out --model")
+    for name, value in given.items():
+        if reads == "graphs" and value:
+            raise InputError(f"--{name} is not for graphs")
+
+
+def example(explainer: Explainer) -> Any:
+    """What a model is checked with, unless something is given; for superpixels a bright stroke on black."""
+    reads = getattr(explainer.reader, "reads", None)
+    if reads is None:
+        return SENTENCE
+    import numpy as np
+
+    known = {"smiles": ASPIRIN, "superpixels": np.pad(np.ones((20, 4)), ((4, 4), (12, 12)))}
+    if reads not in known:
+        raise InputError("the model does not say what it reads: check it in Python, relprop.check(model, inputs)")
+    return known[reads]

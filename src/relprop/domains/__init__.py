@@ -1,1 +1,0 @@
-"""Domains: how raw inputs become tensors and units."""

@@ -1,0 +1,119 @@
+"""Texts and pairs of texts: encoded, batched by length, and their scores put back to tokens."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+from torch import Tensor, nn
+
+from relprop.engine.model_call import config_of, device_of
+from relprop.errors import InputError, ModelError
+from relprop.heads import Heads, identify, known_heads
+from relprop.metrics import Tokens
+from relprop.readers import tokens
+from relprop.readers.tokens import Text, TokenRow
+from relprop.render.text.part import TextPart
+from relprop.types import Attribution
+
+
+class TextReader:
+    """A model's tokenizer, and what the model says of its texts."""
+
+    name = "texts"
+    ids: tuple[str, ...] = ("input_ids",)  # the arguments of token ids, in the order of a row's units
+
+    def __init__(self, model: nn.Module, tokenizer: Any) -> None:
+        if tokenizer is None:
+            raise ModelError("an explainer of texts needs the model's tokenizer: Explainer(model, tokenizer)")
+        self.model = model
+        self.tokenizer = tokenizer
+
+    def read(self, given: Text, max_length: int | None = None) -> TokenRow:
+        return tokens.encode(self.tokenizer, given, self.limit(max_length))
+
+    def limit(self, max_length: int | None = None) -> int | None:
+        """How many tokens are read: as many as the model can, unless fewer are wanted; None where it does not say."""
+        limits = [limit for limit in (max_length, tokens.limit_of(self.model, self.tokenizer)) if limit is not None]
+        return min(limits, default=None)
+
+    @property
+    def padding(self) -> int | None:
+        """The token that the model itself knows as padding."""
+        padding: int | None = config_of(self.model, "pad_token_id")
+        return padding
+
+    @property
+    def _even_only(self) -> bool:
+        """Whether the texts of a batch must be of the same length.
+
+        Padding on the left would shift the positions of most models.
+        """
+        return tokens.pads_left(self.tokenizer)
+
+    def batches(self, rows: Sequence[TokenRow], size: int) -> list[list[int]]:
+        """Texts of similar length together. A model that knows no padding reads one text at a time."""
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i].units))
+        groups = [list(group) for _, group in groupby(order, key=lambda i: self._even_only and len(rows[i].units))]
+        step = 1 if self.padding is None else size
+        return [group[k : k + step] for group in groups for k in range(0, len(group), step)]
+
+    def inputs(self, rows: Sequence[TokenRow]) -> dict[str, Tensor]:
+        """A padded batch of what the model takes: some tokenizers give token types to models without them."""
+        taken = {"input_ids", "attention_mask", *inspect.signature(self.model.forward).parameters}
+        batch = tokens.pad(self.tokenizer, rows, self.padding, device_of(self.model))
+        return {name: values for name, values in batch.items() if name in taken}
+
+    def options(
+        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[TokenRow], inputs: dict[str, Tensor]
+    ) -> dict[str, Any]:
+        """Integrated gradients starts with all but the special tokens masked; head masks may be given by name."""
+        settled: dict[str, Any] = {}
+        mask: int | None = self.tokenizer.mask_token_id
+        hidden = self.padding if mask is None else mask
+        if "baseline" in known and hidden is not None:
+            ids = {name: inputs[name] for name in self.ids}
+            content = tokens.content(self.tokenizer, rows).split([one.shape[1] for one in ids.values()], 1)
+            settled["baseline"] = {
+                name: one.masked_fill(own.to(one.device), hidden)
+                for (name, one), own in zip(ids.items(), content, strict=True)
+            }
+        if "replacement" in known and hidden is not None:
+            settled["replacement"] = hidden
+        if "internal_batch_size" in known and self.padding is None:
+            settled["internal_batch_size"] = 1
+        return {**settled, **self._with_mask(given)}
+
+    def hidden(self, rows: Sequence[TokenRow], inputs: dict[str, Tensor], replacement: str | int | None) -> Tokens:
+        """A batch whose tokens metrics can hide: by "mask", "unk", a token id, or (None) by leaving them out."""
+        known = {"mask": self.tokenizer.mask_token_id, "unk": self.tokenizer.unk_token_id}
+        token = known.get(replacement) if isinstance(replacement, str) else replacement
+        if isinstance(replacement, str) and token is None:
+            have = [name for name, value in known.items() if value is not None]
+            raise InputError(
+                f'the tokenizer has no "{replacement}" token; replacement is a token id, None to leave tokens out'
+                + (f', or "{have[0]}"' if have else "")
+            )
+        return Tokens(inputs, tokens.content(self.tokenizer, rows), token)
+
+    @cached_property
+    def heads(self) -> Heads:
+        """The syntactic and positional heads: saved beside the model, or found on relprop's own sample."""
+        return known_heads(self.model) or identify(self.model, self.tokenizer)
+
+    def _with_mask(self, options: dict[str, Any]) -> dict[str, Any]:
+        """A head mask given by name, as an array."""
+        if not isinstance(options.get("mask"), str):
+            return options
+        how = {name: options[name] for name in ("corrupt", "seed") if name in options}
+        rest = {name: value for name, value in options.items() if name != "corrupt"}
+        return {**rest, "mask": self.heads.mask(options["mask"], **how)}
+
+    def parts(self, row: TokenRow, found: Attribution, number: int) -> tuple[TextPart, ...]:
+        """One text, or a pair in one part: the model reads them as one sequence."""
+        scores = tuple(tokens.unpad(self.tokenizer, found.scores[number], row))
+        (name,) = found.parts
+        return (TextPart(name, row.texts, row.units, scores, truncated=row.cut, answer=row.answer),)

@@ -1,0 +1,41 @@
+"""Graphs in the terminal: the strongest nodes of each, and the strongest edges where they have scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from relprop.render.caption import number
+from relprop.render.graph.drawing import GraphMap
+from relprop.render.graph.layout import caption
+from relprop.render.image.overlay import Numbers
+from relprop.render.visible import visible
+
+NODES, EDGES = 10, 5  # that are named
+
+
+def terminal(maps: Sequence[GraphMap]) -> RenderableType:
+    return Group(*(line for one in maps for line in _lines(one)))
+
+
+def _lines(one: GraphMap) -> list[RenderableType]:
+    words, names = caption(one), [visible(name) for name in one.graph.names]
+    head = Text(" · ".join(filter(None, (f"{words.method}: {words.target}", words.prediction, words.note))))
+    tables = [_table("node", names, one.scores, NODES)]
+    if one.edges is not None:
+        tables.append(_table("edge", [f"{names[a]} – {names[b]}" for a, b in one.graph.edges], one.edges, EDGES))
+    size = f"{len(one.graph)} nodes, {len(one.graph.edges)} edges"
+    total = number(float(one.scores.sum()) + one.rest)
+    return [head, *tables, Text(f"sum of scores {total}, of the virtual node {number(one.rest)}; {size}\n")]
+
+
+def _table(what: str, names: Sequence[str], scores: Numbers, count: int) -> Table:
+    table = Table(what, Column("score", justify="right"), box=SIMPLE_HEAD, pad_edge=False)
+    for i in np.argsort(-np.abs(scores), kind="stable")[:count]:
+        table.add_row(Text(names[i]), number(float(scores[i])))  # a Text: markup in a name is no markup
+    return table

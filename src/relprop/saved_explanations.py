@@ -1,0 +1,93 @@
+"""Explanations saved as JSON, whatever version of relprop wrote them, in the form that is written today."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from relprop.errors import InputError
+from relprop.render.generation.layout import continuation_target
+
+SCHEMA_VERSION = 2
+Saved = dict[str, Any]
+_COMMON = ("method", "target", "value", "prediction", "probability", "ledger", "baseline")
+
+
+def upgraded(text: str) -> Saved:
+    """The explanation that a JSON text holds; version 1 in the form of version 2. Raises with the reason."""
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise InputError(f"this is no explanation saved by relprop: it is not JSON ({error})") from None
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise InputError("this is no explanation saved by relprop: it has no schema_version")
+    version = data.pop("schema_version")
+    if version not in (1, SCHEMA_VERSION):
+        raise InputError(f"the explanation has schema version {version}; this relprop reads 1 and {SCHEMA_VERSION}")
+    try:
+        return _UPGRADES[data.pop("kind", "text")](data) if version == 1 else data
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the saved explanation is damaged ({type(error).__name__}: {error})") from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a finite number")
+
+
+def _explanation(data: Mapping[str, Any], part: Saved) -> Saved:
+    own = {name: data.get(name) for name in _COMMON}
+    return {**own, "prediction": data.get("prediction") or "", "signed": True, "parts": [part], "steps": []}
+
+
+def _text(data: Saved) -> Saved:
+    own = {name: data.get(name) for name in ("text", "units", "scores", "truncated", "answer")}
+    part = {"kind": "text", "name": "input_ids", **own, "merged": bool(data.get("merged"))}
+    return _explanation(data, part)
+
+
+def _image(data: Saved) -> Saved:
+    own = {name: data[name] for name in ("size", "scores", "frame", "rest")}
+    part = {"kind": "image", "name": "pixel_values", **own, "file": data["name"]}
+    return {**_explanation(data, part), "signed": _signed(data["method"])}
+
+
+def _graph(data: Saved) -> Saved:
+    own = {name: data[name] for name in ("graph", "scores", "rest")}
+    part = {"kind": "graph", "name": "nodes", **own, "edges": data["edge_scores"]}
+    return {**_explanation(data, part), "signed": _signed(data["method"])}
+
+
+def _continuation(data: Saved) -> Saved:
+    """A matrix of scores: each generated token by all units, which were one text, or a source and a target."""
+    units, scores, count = data["units"], data["scores"], len(data["generated"])
+    split = sum(unit["segment"] == 0 for unit in units) if data["two_sided"] else len(units)
+    ends = [(0, split), (split, len(units))] if data["two_sided"] else [(0, len(units))]
+    texts = [data["prompt"], data["continuation"]] if data["two_sided"] else [data["prompt"] + data["continuation"]]
+    names = ("input_ids", "decoder_input_ids")
+    parts = []
+    for name, text, (first, stop) in zip(names, texts, ends, strict=False):
+        by_step = [row[first:stop] for row in scores]
+        own = {"units": [{**unit, "segment": 0} for unit in units[first:stop]], "by_step": by_step}
+        sums = [sum(column) for column in zip(*by_step, strict=True)] or [0.0] * (stop - first)
+        parts.append({"kind": "text", "name": name, "text": [text], "scores": sums, "merged": data["merged"], **own})
+    steps = data["generated"]
+    return {
+        "method": data["method"],
+        "target": continuation_target(count),
+        "value": sum(step["value"] for step in steps),
+        "ledger": None,
+        "parts": parts,
+        "steps": steps,
+        "passes": data["passes"],
+    }
+
+
+def _signed(method: str) -> bool:
+    import relprop.methods  # noqa: F401  (fills the registry)
+    from relprop.registry import METHODS
+
+    return METHODS[method].signed
+
+
+_UPGRADES = {"text": _text, "image": _image, "graph": _graph, "continuation": _continuation}
