@@ -15,8 +15,8 @@ from graph_models import ASPIRIN, MOLECULES, POINTS, graphormer, points
 from relprop import Explainer
 from relprop.cli import app, main
 from relprop.errors import InputError
+from relprop.explanation import Explanation
 from relprop.graph import Settings
-from relprop.graph_explanation import GraphExplanation
 
 
 def run(*args: object, command: str = "explain") -> str:
@@ -47,7 +47,7 @@ def test_a_molecule_is_shown_and_written(tmp_path: Path) -> None:
     assert "13 nodes, 13 edges" in out
     assert files["svg"].read_text().startswith("<?xml")
     assert files["html"].read_text().count("<svg") == 4
-    found = [GraphExplanation.from_json(json.dumps(one)) for one in json.loads(files["json"].read_text())]
+    found = [Explanation.from_json(json.dumps(one)) for one in json.loads(files["json"].read_text())]
     assert [(one.method, one.target) for one in found] == [
         ("gae", "inhibitor"), ("lrp_ah_ln", "inhibitor"),
         ("gae", "no inhibitor - inhibitor"), ("lrp_ah_ln", "no inhibitor - inhibitor"),
@@ -123,7 +123,7 @@ def test_a_folder_of_pictures_is_explained_by_superpixels(digit: Path, tmp_path:
     with pytest.raises(InputError, match=r"b\.png"):
         run(tmp_path, "--model", "superpixels", "--json", tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.png.json"]
-    found = GraphExplanation.from_json((tmp_path / "out" / "a.png.json").read_text())
+    found = Explanation.from_json((tmp_path / "out" / "a.png.json").read_text())
     assert np.allclose(found.scores, Explainer("superpixels")(digit).scores, atol=1e-5)
 
 

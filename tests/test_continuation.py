@@ -14,14 +14,15 @@ from PIL import Image
 from rich.console import Console
 
 from browser import CHROMIUM, Page
-from relprop import Continuation, Explanation, Unit
-from relprop.continuation import Generated
+from explanations import changed, of_generation
+from relprop import Explanation, Unit
 from relprop.errors import InputError
 from relprop.render import palette
 from relprop.render.generation.figure import draw
 from relprop.render.generation.html import html
-from relprop.render.generation.layout import Step, Weave, causes, laid_out, terminal, totals
-from relprop.types import Entry, Ledger
+from relprop.render.generation.layout import GenerationMap, causes, laid_out, totals
+from relprop.render.generation.terminal import terminal
+from relprop.types import Entry, GeneratedToken, Ledger
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
@@ -32,7 +33,12 @@ def books(value: float, inputs: float) -> Ledger:
     )
 
 
-def story() -> Continuation:
+def drawing(found: Explanation) -> GenerationMap:
+    ((_, one),) = found.drawings
+    return one
+
+
+def story() -> Explanation:
     """ "Lily saw" continued with " Li" "ly" "." and the end."""
     units = (
         Unit("<s>", special=True),
@@ -47,12 +53,12 @@ def story() -> Continuation:
         (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0),
     )
     generated = (
-        Generated((7,), "' Li'", "' Li'", 4.0, 0.5, "' Tom'", 0.25, books(4.0, 3.0)),
-        Generated((8,), "'ly'", "'ly'", 9.0, 0.75, "'sa'", 0.125, books(9.0, 8.0)),
-        Generated((9,), "'.'", "'.'", 1.0, 0.125, "'!'", 0.5, books(1.0, -0.25)),
-        Generated((2,), "'</s>'", "'</s>'", 1.0, 1.0, "'.'", 0.0, books(1.0, 1.0)),
+        GeneratedToken((7,), "' Li'", "' Li'", 4.0, 0.5, "' Tom'", 0.25, books(4.0, 3.0)),
+        GeneratedToken((8,), "'ly'", "'ly'", 9.0, 0.75, "'sa'", 0.125, books(9.0, 8.0)),
+        GeneratedToken((9,), "'.'", "'.'", 1.0, 0.125, "'!'", 0.5, books(1.0, -0.25)),
+        GeneratedToken((2,), "'</s>'", "'</s>'", 1.0, 1.0, "'.'", 0.0, books(1.0, 1.0)),
     )
-    return Continuation("Lily saw", " Lily.", units, 4, generated, scores, "lrp_conservative", "shared")
+    return of_generation("Lily saw", " Lily.", units, 4, generated, scores, "lrp_conservative", "shared")
 
 
 def test_a_token_is_an_explanation() -> None:
@@ -63,11 +69,8 @@ def test_a_token_is_an_explanation() -> None:
     assert one.scores == (0.0, 1.0, 3.0, 0.0, 4.0)
     assert (one.text, one.target, one.value) == (("Lily saw Li",), "'ly'", 9.0)
     assert (one.prediction, one.probability) == ("'ly'", 0.75)
-    contrast = replace(story().generated[1], target="'ly' - 'sa'")
-    assert (
-        replace(story(), generated=(*story().generated[:1], contrast, *story().generated[2:])).token(1).prediction
-        == "'ly'"
-    )
+    contrast = replace(story().steps[1], target="'ly' - 'sa'")
+    assert replace(story(), steps=(*story().steps[:1], contrast, *story().steps[2:])).token(1).prediction == "'ly'"
     unlikely = story().token(2)
     assert (unlikely.prediction, unlikely.probability) == ("'!'", 0.5)
     assert story().token(-1).target == "'</s>'"
@@ -80,13 +83,13 @@ def test_words_on_both_sides() -> None:
     """Pieces are summed down and across; what is given and what is generated stay apart."""
     found = story().words()
     assert [unit.text for unit in found.units] == ["<s>", "Lily", "saw", "Lily", ".", "</s>"]
-    assert (found.given, found.merged) == (3, True)
+    assert (len(found.generated), found.part.merged) == (3, True)
     assert found.matrix.tolist() == [
         [0.5, 7.0, -0.5, 4.0, 0.0, 0.0],  # "ly" owes 4 to "Li": the word to itself
         [0.25, 0.0, -1.0, 0.5, 0.0, 0.0],
         [0.0, 0.0, 0.0, 0.0, 1.0, 0.0],
     ]
-    lily = found.generated[0]
+    lily = found.steps[0]
     assert (lily.tokens, lily.value, lily.probability, lily.runner_up) == ((7, 8), 13.0, 0.375, "")
     assert lily.ledger is not None
     assert (lily.ledger.value, lily.ledger.inputs) == (13.0, 11.0)
@@ -97,47 +100,47 @@ def test_words_on_both_sides() -> None:
 def test_a_word_begun_in_the_prompt_is_not_merged_with_it() -> None:
     """Else a generated token would be counted among its own causes."""
     units = (Unit("Li", 0, 2, word=0), Unit("ly", 2, 4, word=0))
-    found = Continuation("Li", "ly", units, 1, story().generated[:1], ((1.0, 0.0),), "lrp", "shared").words()
+    found = of_generation("Li", "ly", units, 1, story().steps[:1], ((1.0, 0.0),), "lrp").words()
     assert [unit.text for unit in found.units] == ["Li", "ly"]
-    assert found.scores == ((1.0, 0.0),)
+    assert found.part.by_step == ((1.0, 0.0),)
 
 
 def test_words_need_places() -> None:
-    bare = replace(story(), units=tuple(Unit(unit.text) for unit in story().units))
+    bare = changed(story(), units=tuple(Unit(unit.text) for unit in story().units))
     with pytest.raises(InputError, match="words cannot be made"):
         bare.words()
 
 
 def test_without_special_tokens() -> None:
     found = story().without_special()
-    assert [unit.text for unit in found.tokens] == ["Li", "ly", "."]
+    assert [unit.text for unit in found.generated] == ["Li", "ly", "."]
     assert found.matrix.tolist() == story().matrix[:3, 1:7].tolist()
 
 
 def test_json_loads_back_equal(tmp_path: Path) -> None:
     found = story()
-    assert Continuation.from_json(found.to_json()) == found
+    assert Explanation.from_json(found.to_json()) == found
     found.save(tmp_path / "a.json")
-    assert Continuation.from_json((tmp_path / "a.json").read_text()) == found
+    assert Explanation.from_json((tmp_path / "a.json").read_text()) == found
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "it is not JSON"),
-        ("[]", "this is no continuation saved by relprop"),
-        ('{"kind": "continuation"}', "schema version None"),
+        ("[]", "this is no explanation saved by relprop"),
+        ('{"kind": "continuation"}', "it has no schema_version"),
         ('{"kind": "continuation", "schema_version": 1}', "damaged"),
-        (json.dumps({**json.loads(story().to_json()), "given": 3}), r"damaged \(ValueError: 8 units, 3 given"),
+        (json.dumps({**json.loads(story().to_json()), "steps": []}), "0 generated tokens do not fit the scores"),
     ],
 )
 def test_foreign_json(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Continuation.from_json(text)
+        Explanation.from_json(text)
 
 
 def test_infinite_scores_are_not_saved() -> None:
-    broken = replace(story(), scores=((np.inf,) * 8, *story().scores[1:]))
+    broken = changed(story(), by_step=((np.inf,) * 8, *story().part.by_step[1:]))
     with pytest.raises(InputError, match="not finite"):
         broken.to_json()
 
@@ -145,9 +148,9 @@ def test_infinite_scores_are_not_saved() -> None:
 # In the terminal
 
 
-def printed(found: Continuation) -> str:
+def printed(found: Explanation) -> str:
     console = Console(width=120, no_color=True, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(terminal(found.weave()))
+    console.print(terminal([drawing(found)]))
     console.file.close()
     return console.export_text()
 
@@ -164,10 +167,10 @@ def test_terminal() -> None:
 
 
 def test_causes_are_the_strongest_of_either_sign() -> None:
-    weave = story().weave()
-    found = causes(weave, 0, laid_out(weave), 2)
+    one = drawing(story())
+    found = causes(one, 0, laid_out(one), 2)
     assert [(cell.text, score) for cell, score in found] == [("Li", 2.0), ("ly", 1.0)]
-    assert totals(weave).scores == (0.75, 3.0, 4.0, -1.5, 4.0, 0.5, 1.0, 0.0)
+    assert totals(one).scores == (0.75, 3.0, 4.0, -1.5, 4.0, 0.5, 1.0, 0.0)
 
 
 # As a picture
@@ -175,7 +178,7 @@ def test_causes_are_the_strongest_of_either_sign() -> None:
 
 def test_figure_shows_every_score(tmp_path: Path) -> None:
     """Colours are the palette's, each row by its strongest; what comes later is no cause and has no colour."""
-    figure = draw(story().weave())
+    figure = draw(drawing(story()))
     pixels = np.asarray(figure.axes[0].images[0].get_array())
     assert pixels.shape == (4, 7, 3)
     assert pixels[0, 1] * 255 == pytest.approx(palette.colour(1.0))
@@ -194,21 +197,21 @@ def test_figure_shows_every_score(tmp_path: Path) -> None:
 
 
 def test_a_word_that_owes_to_itself_is_drawn() -> None:
-    pixels = np.asarray(draw(story().words().weave()).axes[0].images[0].get_array())
+    pixels = np.asarray(draw(drawing(story().words())).axes[0].images[0].get_array())
     assert pixels[0, 3] * 255 == pytest.approx(palette.colour(4 / 7), abs=1)
 
 
-def large(rows: int = 200, given: int = 1000) -> Weave:
+def large(rows: int = 200, given: int = 1000) -> GenerationMap:
     generator = np.random.default_rng(0)
     units = tuple(Unit(f"w{i}", 5 * i, 5 * i + 4, word=i) for i in range(given + rows))
     scores = generator.normal(size=(rows, given + rows)) * np.tri(rows, given + rows, given - 1)
-    steps = tuple(Step(f"'w{i}'", 1.0, 0.5, "'x'", 0.25) for i in range(rows))
-    return Weave(units, given, steps, tuple(map(tuple, scores.tolist())), "lrp_conservative")
+    steps = tuple(GeneratedToken((i,), f"'w{i}'", f"'w{i}'", 1.0, 0.5, "'x'", 0.25) for i in range(rows))
+    return GenerationMap(units, given, steps, tuple(map(tuple, scores.tolist())), "lrp_conservative")
 
 
 def test_large_continuations_stay_small() -> None:
     """200 tokens by 1,200: a page of about a megabyte, and a figure that fits a canvas."""
-    assert len(html(large()).encode()) < 2_000_000
+    assert len(html([large()]).encode()) < 2_000_000
     assert max(draw(large()).get_size_inches()) < 70
 
 
@@ -218,14 +221,14 @@ def test_large_continuations_stay_small() -> None:
 def test_page_is_self_contained_and_obeys_no_token() -> None:
     """Text of the model's is text: nothing of it ends the data or becomes markup, and one script alone may run."""
     nasty = "</script><img src=x onerror=alert(1)>"
-    found = replace(story(), units=(*story().units[:-1], Unit(nasty, 14, 50, word=6)))
-    found = replace(found, generated=(*found.generated[:-1], replace(found.generated[-1], target=repr(nasty))))
-    page = html(found.weave())
+    found = changed(story(), units=(*story().units[:-1], Unit(nasty, 14, 50, word=6)))
+    found = replace(found, steps=(*found.steps[:-1], replace(found.steps[-1], target=repr(nasty))))
+    page = html([drawing(found)])
     assert "<img" not in page
     assert page.count("</script>") == 2
     assert "http" not in page.replace("http-equiv", "")
     assert re.search(r"default-src 'none'; script-src 'sha256-[\w+/=]{44}'; style-src 'unsafe-inline'", page)
-    assert "<!DOCTYPE" not in html(found.weave(), full_page=False)
+    assert "<!DOCTYPE" not in html([drawing(found)], full_page=False)
 
 
 def shade_of(page: Page, unit: int) -> str:
@@ -306,7 +309,7 @@ def test_without_scripts_the_sums_are_seen(saved: Path) -> None:
 @browser
 def test_a_large_page_answers_at_once(tmp_path: Path) -> None:
     """1,200 tokens: from the pointer's move to the colours in less than a fifth of a second."""
-    (tmp_path / "large.html").write_text(html(large()))
+    (tmp_path / "large.html").write_text(html([large()]))
     with Page(tmp_path / "large.html") as page:
         spent = page.ask(
             "(() => {const begin = performance.now();"
@@ -318,4 +321,4 @@ def test_a_large_page_answers_at_once(tmp_path: Path) -> None:
 
 
 def test_notebooks_get_the_fragment() -> None:
-    assert story()._repr_html_() == html(story().weave(), full_page=False)
+    assert story()._repr_html_() == html([drawing(story())], full_page=False)

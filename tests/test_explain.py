@@ -15,10 +15,10 @@ from torch import nn
 import relprop.methods  # noqa: F401  (fills the registry)
 from models import named
 from relprop.attribution import attribute
-from relprop.domains.text import TruncationWarning
 from relprop.errors import InputError, ModelError, TargetError, UnknownNameError
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
+from relprop.readers.tokens import TruncationWarning
 from relprop.registry import METHODS
 from tokenizers_for_tests import LABELS, bert, byte_level, gpt2, gpt2_lm, saved, tiny, wordpiece
 

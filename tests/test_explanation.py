@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import pytest
 from PIL import Image
 
+from explanations import changed, of_text
 from relprop.errors import InputError
-from relprop.explanation import SCHEMA_VERSION, Explanation, save, show, to_html
+from relprop.explanation import Explanation, save, show, to_html
+from relprop.saved_explanations import SCHEMA_VERSION
 from relprop.types import Entry, Ledger, Unit
 
 CLS, SEP = Unit("[CLS]", special=True), Unit("[SEP]", special=True)
@@ -33,8 +34,8 @@ UNITS = (
 )
 SCORES = (0.5, 0.25, -0.125, 1 / 3, 0.0, -0.0, 1e-300, 2.0, -4.0, 1e300, 0.1)
 LEDGER = Ledger(1.5, (Entry("", "inputs", "input", 1.0), Entry("a.b", "linear", "bias", 0.5)), itemised=True)
-PLAIN = Explanation((TEXT,), UNITS, SCORES, "lrp_ah_ln", "positive", 1.5)
-FULL = replace(
+PLAIN = of_text((TEXT,), UNITS, SCORES, "lrp_ah_ln", "positive", 1.5)
+FULL = changed(
     PLAIN,
     prediction="positiv\u0308",
     probability=0.75,
@@ -44,7 +45,7 @@ FULL = replace(
     merged=True,
     answer=(2, 8),
 )
-PAIR = replace(PLAIN, text=("Un", "good"), units=(Unit("Un", 0, 2), Unit("good", 0, 4, segment=1)), scores=(0.1, 0.2))
+PAIR = changed(PLAIN, text=("Un", "good"), units=(Unit("Un", 0, 2), Unit("good", 0, 4, segment=1)), scores=(0.1, 0.2))
 
 UNIT_SCHEMA = {
     "type": "object",
@@ -70,32 +71,64 @@ ENTRY_SCHEMA = {
     "required": ["module", "op", "kind", "value"],
     "additionalProperties": False,
 }
-SCHEMA = {
+PART_SCHEMA = {
     "type": "object",
     "properties": {
-        "schema_version": {"const": 1},
+        "kind": {"const": "text"},
+        "name": {"const": "input_ids"},
         "text": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
         "units": {"type": "array", "items": UNIT_SCHEMA},
         "scores": {"type": "array", "items": {"type": "number"}},
+        "by_step": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+        "written_from": {"type": ["integer", "null"]},
+        "truncated": {"type": ["string", "null"]},
+        "merged": {"type": "boolean"},
+        "answer": {"type": ["array", "null"], "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+    },
+    "additionalProperties": False,
+}
+PART_SCHEMA["required"] = list(PART_SCHEMA["properties"])
+LEDGER_SCHEMA = {
+    "type": ["object", "null"],
+    "properties": {
+        "value": {"type": "number"},
+        "entries": {"type": "array", "items": ENTRY_SCHEMA},
+        "itemised": {"type": "boolean"},
+    },
+    "required": ["value", "entries", "itemised"],
+    "additionalProperties": False,
+}
+STEP_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "tokens": {"type": "array", "items": {"type": "integer"}},
+        "name": {"type": "string"},
+        "target": {"type": "string"},
+        "value": {"type": "number"},
+        "probability": {"type": "number"},
+        "runner_up": {"type": "string"},
+        "runner_up_probability": {"type": ["number", "null"]},
+        "ledger": LEDGER_SCHEMA,
+        "baseline": {"type": ["number", "null"]},
+    },
+    "additionalProperties": False,
+}
+STEP_SCHEMA["required"] = list(STEP_SCHEMA["properties"])
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "schema_version": {"const": 2},
+        "parts": {"type": "array", "items": PART_SCHEMA},
         "method": {"type": "string"},
         "target": {"type": "string"},
         "value": {"type": "number"},
         "prediction": {"type": "string"},
         "probability": {"type": ["number", "null"]},
-        "ledger": {
-            "type": ["object", "null"],
-            "properties": {
-                "value": {"type": "number"},
-                "entries": {"type": "array", "items": ENTRY_SCHEMA},
-                "itemised": {"type": "boolean"},
-            },
-            "required": ["value", "entries", "itemised"],
-            "additionalProperties": False,
-        },
+        "ledger": LEDGER_SCHEMA,
         "baseline": {"type": ["number", "null"]},
-        "truncated": {"type": ["string", "null"]},
-        "merged": {"type": "boolean"},
-        "answer": {"type": ["array", "null"], "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
+        "signed": {"type": "boolean"},
+        "steps": {"type": "array", "items": STEP_SCHEMA},
+        "passes": {"type": "string"},
     },
     "additionalProperties": False,
 }
@@ -115,16 +148,16 @@ def test_json_loads_back_equal(e):
 
 @EVERY
 def test_json_keeps_its_schema(e):
-    """Schema version 1 is what programs read: a change of fields needs a new version."""
+    """Schema version 2 is what programs read: a change of fields needs a new version."""
     jsonschema.validate(json.loads(e.to_json()), SCHEMA)
-    assert "\n" not in e.to_json()  # one explanation a line
+    assert "\n" not in e.to_json()  # one explanation per line
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_numbers_that_json_lacks_are_refused(number):
     """NaN is no JSON: neither written nor read."""
     with pytest.raises(InputError, match="a number that is not finite"):
-        replace(PLAIN, value=number).to_json()
+        changed(PLAIN, value=number).to_json()
     with pytest.raises(InputError, match="is not a finite number"):
         Explanation.from_json(PLAIN.to_json().replace("1e+300", json.dumps(number)))
 
@@ -139,10 +172,13 @@ def test_numbers_that_json_lacks_are_refused(number):
         ("null", "it has no schema_version"),
         ("{}", "it has no schema_version"),
         (
-            PLAIN.to_json().replace('"schema_version": 1', '"schema_version": 2'),
-            "has schema version 2; this relprop reads 1",
+            PLAIN.to_json().replace('"schema_version": 2', '"schema_version": 3'),
+            "has schema version 3; this relprop reads 1 and 2",
         ),
-        ('{"schema_version": 1}', "is damaged .*units"),
+        ('{"schema_version": 1}', "is damaged"),
+        ('{"schema_version": 1, "kind": "smell"}', "is damaged .*smell"),
+        ('{"schema_version": 2}', "is damaged .*parts"),
+        (PLAIN.to_json().replace('"kind": "text"', '"kind": "smell"'), 'kind of part "smell" is unknown'),
         (PLAIN.to_json().replace('"method"', '"madhat"'), "is damaged .*madhat"),
         (PLAIN.to_json().replace('"special"', '"spatial"'), "is damaged .*spatial"),
         (PLAIN.to_json().replace("[0.5, ", "["), "is damaged .*11 units, 10 scores"),
@@ -163,28 +199,28 @@ def test_words_merge_pieces():
     assert words.scores[1] == 0.25 - 0.125 + 1 / 3
     assert (words.units[1].start, words.units[1].end) == (0, 12)
     assert words.accounted == pytest.approx(PLAIN.accounted)
-    assert words.merged
-    assert not PLAIN.merged
+    assert words.part.merged
+    assert not PLAIN.part.merged
     assert words.words() == words
 
 
 def test_words_of_a_pair_do_not_merge_across():
     """The last word of the first text and the first of the second have the same number, not the same segment."""
     units = (Unit("good", 0, 4, word=0), Unit("bad", 0, 3, segment=1, word=0))
-    pair = replace(PAIR, text=("good", "bad"), units=units)
+    pair = changed(PAIR, text=("good", "bad"), units=units)
     assert [unit.text for unit in pair.words().units] == ["good", "bad"]
 
 
 def test_special_neighbours_stay_apart():
     """Two special tokens side by side are two."""
-    e = replace(PLAIN, units=(CLS, SEP, SEP), scores=(1.0, 2.0, 3.0))
+    e = changed(PLAIN, units=(CLS, SEP, SEP), scores=(1.0, 2.0, 3.0))
     assert e.words().scores == (1.0, 2.0, 3.0)
 
 
 def test_words_need_places():
     """A slow tokenizer gives no offsets: say so."""
     with pytest.raises(InputError, match="words cannot be made: the tokenizer gives no places"):
-        replace(PLAIN, units=(Unit("good"),), scores=(1.0,)).words()
+        changed(PLAIN, units=(Unit("good"),), scores=(1.0,)).words()
 
 
 def test_without_special():
@@ -205,7 +241,7 @@ def test_top():
 def test_save_by_ending(tmp_path, ending):
     """The ending says the format, and a reader of that format can read it."""
     path = tmp_path / f"out.{ending}"
-    e = replace(FULL, scores=(0.5,) * len(UNITS))
+    e = changed(FULL, scores=(0.5,) * len(UNITS))
     e.save(path)
     content = path.read_bytes()
     match ending.lower():
@@ -260,7 +296,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch, ending):
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(InputError, match=r"cannot write .* No space left on device"):
-        replace(PLAIN, scores=(0.5,) * len(UNITS)).save(path)
+        changed(PLAIN, scores=(0.5,) * len(UNITS)).save(path)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == [path.name]
 
@@ -270,7 +306,7 @@ def test_a_number_json_lacks_leaves_the_old_file(tmp_path):
     path = tmp_path / "out.json"
     path.write_text("old")
     with pytest.raises(InputError, match="not finite"):
-        replace(PLAIN, value=math.nan).save(path)
+        changed(PLAIN, value=math.nan).save(path)
     assert path.read_text() == "old"
 
 
@@ -284,7 +320,7 @@ def test_notebooks_get_a_fragment():
 
 def test_show_prints_what_was_explained(capsys):
     """The terminal names method, target, value, sum and truncation."""
-    show([replace(FULL, scores=(0.5,) * len(UNITS))])
+    show([changed(FULL, scores=(0.5,) * len(UNITS))])
     printed = capsys.readouterr().out
     for telling in ("lrp_ah_ln", "positive = 1.500", "(0.75)", "sum of scores +5.500 of 1.500", "cut"):
         assert telling in printed
@@ -292,7 +328,7 @@ def test_show_prints_what_was_explained(capsys):
 
 def test_several_on_one_page():
     """Comparisons stack every method."""
-    page = to_html([PLAIN, replace(PLAIN, method="gradient")])
+    page = to_html([PLAIN, changed(PLAIN, method="gradient")])
     assert "lrp_ah_ln" in page
     assert "gradient" in page
 

@@ -12,11 +12,12 @@ import pytest
 from matplotlib.path import Path as Outline
 from PIL import Image
 
+from explanations import of_graph
 from graph_models import ASPIRIN, MOLECULES, graphormer
 from relprop import Explainer
 from relprop.errors import InputError
+from relprop.explanation import Explanation, save, show
 from relprop.graph import Graph, from_networkx, from_smiles, superpixels
-from relprop.graph_explanation import GraphExplanation, save, show
 from relprop.render.graph.drawing import INK, OPACITY, PAPER, Drawing, GraphMap, Shape, drawn
 from relprop.render.graph.figure import draw, outline
 from relprop.render.graph.html import html
@@ -311,7 +312,7 @@ def test_a_page_tells_each_score_and_shows_the_picture_itself() -> None:
 
 def test_hostile_names_do_nothing_in_a_figure(tmp_path: Path) -> None:
     explained = [
-        GraphExplanation(one.graph, np.asarray(one.scores), "lrp", one.target, 1.0, prediction=one.prediction)
+        of_graph(one.graph, np.asarray(one.scores), "lrp", one.target, 1.0, prediction=one.prediction)
         for one in hostile()
     ]
     save(explained, tmp_path / "x.svg")
@@ -322,7 +323,7 @@ def test_hostile_names_do_nothing_in_a_figure(tmp_path: Path) -> None:
 
 def test_a_saved_molecule_is_a_vector(tmp_path: Path) -> None:
     """Colours and letters are paths; only the bar of the legend is pixels."""
-    explained = GraphExplanation(from_smiles("CCO"), np.array([0.0, -2, 2]), "lrp", "yes", 1.0)
+    explained = of_graph(from_smiles("CCO"), np.array([0.0, -2, 2]), "lrp", "yes", 1.0)
     explained.save(tmp_path / "x.svg")
     root = ElementTree.fromstring((tmp_path / "x.svg").read_text())
     assert len(list(root.iter(f"{SVG}image"))) == 1
@@ -333,7 +334,7 @@ def test_a_saved_molecule_is_a_vector(tmp_path: Path) -> None:
 
 def test_a_saved_picture_has_the_colours(tmp_path: Path) -> None:
     """Red is on the oxygen's side of the page and blue on the other; the whole legend is there."""
-    explained = GraphExplanation(from_smiles("CCCCCO"), np.array([-2.0, 0, 0, 0, 0, 2]), "lrp", "yes", 1.0)
+    explained = of_graph(from_smiles("CCCCCO"), np.array([-2.0, 0, 0, 0, 0, 2]), "lrp", "yes", 1.0)
     explained.save(tmp_path / "x.png")
     with Image.open(tmp_path / "x.png") as picture:
         pixels = np.asarray(picture.convert("RGB")).astype(int)
@@ -392,8 +393,8 @@ def test_a_notebook_shows_a_fragment(explainer: Explainer) -> None:
 def test_json_draws_again(graph: Graph | str) -> None:
     graph = from_smiles(graph) if isinstance(graph, str) else graph
     scores, edges = np.linspace(-1, 1, len(graph)), np.linspace(0, 1, len(graph.edges))
-    first = GraphExplanation(graph, scores, "gae", "yes", 1.5, 0.5, "no", 0.75, None, 0.1, edges)
-    again = GraphExplanation.from_json(first.to_json())
+    first = of_graph(graph, scores, "gae", "yes", 1.5, 0.5, "no", 0.75, None, 0.1, edges)
+    again = Explanation.from_json(first.to_json())
     assert drawn(again.graph_map()) == drawn(first.graph_map())
     assert again.to_json() == first.to_json()
     assert np.array_equal(again.graph.nodes, graph.nodes)
@@ -403,33 +404,33 @@ def test_json_draws_again(graph: Graph | str) -> None:
 def test_json_keeps_the_ledger_and_leaves_out_a_foreign_graph(explainer: Explainer) -> None:
     found = explainer("CCO", ledger=True)
     assert found.ledger.entries
-    assert GraphExplanation.from_json(found.to_json()).ledger == found.ledger
+    assert Explanation.from_json(found.to_json()).ledger == found.ledger
     networkx = pytest.importorskip("networkx")
     ring = networkx.cycle_graph(4)
     networkx.set_node_attributes(ring, 1, "x")
     graph = from_networkx(ring)
-    assert GraphExplanation.from_json(
-        GraphExplanation(graph, np.ones(4), "gae", "yes", 1.0).to_json()
+    assert Explanation.from_json(
+        of_graph(graph, np.ones(4), "gae", "yes", 1.0).to_json()
     ).graph.source is None  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["no JSON", "[1]", "{}", '{"schema_version": 1, "kind": "image"}'])
 def test_json_of_another_kind_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="no graph's explanation saved by relprop"):
-        GraphExplanation.from_json(text)
+        Explanation.from_json(text)
 
 
 def test_damaged_json_is_refused() -> None:
-    text = GraphExplanation(from_smiles("CCO"), np.ones(3), "gae", "yes", 1.0).to_json()
+    text = of_graph(from_smiles("CCO"), np.ones(3), "gae", "yes", 1.0).to_json()
     for damaged in (text.replace('"names"', '"nouns"'), text.replace("[[0, 1]", "[[0, 9]"), text[:-3]):
         with pytest.raises(InputError, match="no graph's explanation saved by relprop"):
-            GraphExplanation.from_json(damaged)
+            Explanation.from_json(damaged)
 
 
 def test_show_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     """Markup and control characters in a name are neither obeyed nor lost; edges follow where they have scores."""
     graph = plain(3, [(0, 1), (1, 2)], names=["[red]a[/red]", "\x1b[31mb", "c"], title="[/]")
-    show([GraphExplanation(graph, np.array([3.0, -2, 1]), "lrp", "yes", 2.0, 0.5, edges=np.array([0.5, -1]))])
+    show([of_graph(graph, np.array([3.0, -2, 1]), "lrp", "yes", 2.0, 0.5, edges=np.array([0.5, -1]))])
     printed = capsys.readouterr().out
     assert "[red]a[/red]" in printed
     assert "\x1b[31m" not in printed
@@ -439,10 +440,10 @@ def test_show_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_strongest_are_told_first() -> None:
-    found = GraphExplanation(from_smiles("CCO"), np.array([1.0, -3, 2]), "lrp", "yes", 1.0, edges=np.array([1.0, -2]))
+    found = of_graph(from_smiles("CCO"), np.array([1.0, -3, 2]), "lrp", "yes", 1.0, edges=np.array([1.0, -2]))
     assert found.top(2) == [("C1", -3.0), ("O2", 2.0)]
     assert found.top_edges(1) == [(("C1", "O2"), -2.0)]
-    assert GraphExplanation(from_smiles("CCO"), np.ones(3), "lrp", "yes", 1.0).top_edges() == []
+    assert of_graph(from_smiles("CCO"), np.ones(3), "lrp", "yes", 1.0).top_edges() == []
 
 
 def test_the_poles_are_the_palettes() -> None:

@@ -1,4 +1,4 @@
-"""Images: opened whatever they are, their patches found by looking, their scores put back where they belong."""
+"""ImageReader: opened whatever they are, their patches found by looking, their scores put back where they belong."""
 
 import io
 import json
@@ -17,16 +17,18 @@ import transformers
 from PIL import Image
 from torch import Tensor, nn
 
+from explanations import of_image
 from models import BY_ZPLUS, tiny
 from relprop.attribution import attribute
-from relprop.domains.image import Frame, frame, opened, pixels
-from relprop.domains.patches import patch_grid
 from relprop.errors import InputError, ModelError, RelpropError, RelpropWarning
 from relprop.explainer import Explainer
-from relprop.image_explanation import ImageExplanation, save
-from relprop.images import Images
+from relprop.explanation import Explanation, save
 from relprop.loading import EMBEDDED
+from relprop.readers.image import ImageReader
+from relprop.readers.patches import patch_grid
+from relprop.readers.picture import frame, opened_picture, pixels
 from relprop.registry import METHODS
+from relprop.render.image.part import Frame
 from test_untouched import assert_untouched, state_of
 from tiny_models import shrink
 
@@ -401,7 +403,7 @@ def test_pictures_of_a_few_pixels(view: str, size: tuple[int, int]) -> None:
     assert (found.left, found.top) == pytest.approx(known[:2], abs=1)
     assert found.right > found.left
     assert found.bottom > found.top
-    one = ImageExplanation(picture(*size), np.ones((4, 4)), found, "rollout", "", 1.0)
+    one = of_image(picture(*size), np.ones((4, 4)), found, "rollout", "", 1.0)
     assert one.map().shape == (size[1], size[0])
     assert one.map()[size[1] // 2, size[0] // 2] == 1
 
@@ -446,7 +448,7 @@ def test_a_bright_spot_is_mapped_back_to_itself(view: str, size: tuple[int, int]
         seen = pixels(own, image)[0] - pixels(own, Image.new("RGB", size))[0]
         lit = nn.functional.adaptive_avg_pool2d(seen[None], 4)[0]
         scores = (lit == lit.max()).double().numpy() if lit.max() > 1e-3 else np.zeros((4, 4))
-        one = ImageExplanation(image, scores, frame(own, size), "rollout", "", 1.0).map()
+        one = of_image(image, scores, frame(own, size), "rollout", "", 1.0).map()
         if not (left < x < right and top < y < bottom):
             assert one[int(y), int(x)] == 0
         elif left + step / 2 < x < right - step / 2 and top + step / 2 < y < bottom - step / 2:
@@ -456,7 +458,7 @@ def test_a_bright_spot_is_mapped_back_to_itself(view: str, size: tuple[int, int]
 def test_the_map_is_bilinear_and_0_where_the_model_does_not_see() -> None:
     """A ramp of scores over the middle of a wide picture: straight between the patches' centres, 0 outside."""
     scores = np.arange(4.0)[None].repeat(2, 0) + 1
-    found = ImageExplanation(picture(100, 20), scores, Frame(30, 0, 70, 20), "rollout", "", 1.0).map()
+    found = of_image(picture(100, 20), scores, Frame(30, 0, 70, 20), "rollout", "", 1.0).map()
     assert found.shape == (20, 100)
     assert not found[:, :30].any()
     assert not found[:, 70:].any()
@@ -531,7 +533,7 @@ SEEN = {
 def test_every_mode_is_seen_in_its_colours(kind: str) -> None:
     """Palette, CMYK, alpha, 16 bits, arrays and tensors."""
     given, expected = SEEN[kind]
-    found = opened(given)
+    found = opened_picture(given)
     assert found.mode == "RGB"
     difference = np.asarray(found).astype(int) - np.asarray(expected.convert("RGB"))
     assert np.abs(difference).max() <= 1
@@ -543,11 +545,11 @@ def test_paths_of_either_kind(tmp_path: Path) -> None:
     Image.fromarray(grey(0, 65535, np.uint16)).save(tmp_path / "deep.png")
     bands().quantize(8).save(tmp_path / "clear.png", transparency=bands().quantize(8).getpixel((0, 0)))
     for path in (tmp_path / "bands.png", str(tmp_path / "bands.png")):
-        assert opened(path).tobytes() == bands().tobytes()
+        assert opened_picture(path).tobytes() == bands().tobytes()
         assert vit()(path).name == "bands.png"
-    assert opened(tmp_path / "deep.png").getpixel((1, 0)) == (255, 255, 255)
-    assert opened(tmp_path / "clear.png").getpixel((0, 0)) == (255, 255, 255)
-    assert opened(tmp_path / "clear.png").getpixel((2, 0)) == (0, 255, 0)
+    assert opened_picture(tmp_path / "deep.png").getpixel((1, 0)) == (255, 255, 255)
+    assert opened_picture(tmp_path / "clear.png").getpixel((0, 0)) == (255, 255, 255)
+    assert opened_picture(tmp_path / "clear.png").getpixel((2, 0)) == (0, 255, 0)
 
 
 def test_photographs_are_turned_upright(tmp_path: Path) -> None:
@@ -555,7 +557,7 @@ def test_photographs_are_turned_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     bands().save(tmp_path / "turned.png", exif=exif)
-    found = opened(tmp_path / "turned.png")
+    found = opened_picture(tmp_path / "turned.png")
     assert found.size == (4, 6)
     assert found.getpixel((0, 0)) == (255, 0, 0)
     assert found.getpixel((0, 5)) == (0, 0, 255)
@@ -566,7 +568,7 @@ def test_of_an_animation_the_first_frame_is_taken(tmp_path: Path) -> None:
     """A GIF of a red and a blue frame."""
     frames = [Image.new("RGB", (6, 4), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
-    assert opened(tmp_path / "moving.gif").getpixel((0, 0)) == (255, 0, 0)
+    assert opened_picture(tmp_path / "moving.gif").getpixel((0, 0)) == (255, 0, 0)
 
 
 def test_the_callers_picture_is_left_alone() -> None:
@@ -619,7 +621,7 @@ def test_a_file_that_may_not_be_read_is_said(tmp_path: Path) -> None:
     bands().save(tmp_path / "mine.png")
     (tmp_path / "mine.png").chmod(0)
     with pytest.raises(InputError, match=r'mine.png" cannot be read: Permission denied'):
-        opened(tmp_path / "mine.png")
+        opened_picture(tmp_path / "mine.png")
 
 
 def test_damaged_files_raise_no_other_errors(tmp_path: Path) -> None:
@@ -638,7 +640,7 @@ def test_damaged_files_raise_no_other_errors(tmp_path: Path) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    opened(path)
+                    opened_picture(path)
                 except InputError:
                     refused += 1
     assert refused > 100
@@ -651,7 +653,7 @@ def test_bombs_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for name, side in (("large.png", 110), ("huge.png", 150)):  # Pillow warns above the limit, and refuses twice of it
         Image.new("1", (side, side)).save(tmp_path / name)
         with pytest.raises(InputError, match=f'{name}" is too large .* than 10,000 pixels'):
-            opened(tmp_path / name)
+            opened_picture(tmp_path / name)
 
 
 def test_large_pictures_are_explained() -> None:
@@ -810,7 +812,7 @@ def test_a_list_keeps_its_order() -> None:
     for one, own, target in zip(found, given, [0, 1, 2, 1, 0], strict=True):
         alone = vit()(own, target=target)
         assert one.target == alone.target
-        assert one.image.tobytes() == opened(own).tobytes()
+        assert one.image.tobytes() == opened_picture(own).tobytes()
         np.testing.assert_allclose(one.scores, alone.scores, rtol=1e-9, atol=1e-12)
     assert vit()([]) == []
 
@@ -821,7 +823,7 @@ def test_pictures_that_stay_of_different_shapes() -> None:
     explain = Explainer(tiny("Dinov2ForImageClassification")[0], keeping)
     found = explain([picture(48, 32), picture(32, 32), picture(48, 32, seed=1), picture(24, 56)])
     assert [one.scores.shape for one in found] == [(4, 6), (4, 4), (4, 6), (7, 3)]
-    images = Images(explain.model, keeping)
+    images = ImageReader(explain.model, keeping)
     rows = images.encode([picture(48, 32), picture(32, 32), picture(48, 32), picture(48, 32)])
     assert images.batches(rows, 2) == [[1], [0, 2], [3]]
     np.testing.assert_allclose(found[2].scores, explain(picture(48, 32, seed=1)).scores, rtol=1e-9, atol=1e-12)
@@ -855,16 +857,16 @@ def test_json_holds_the_numbers() -> None:
 def test_json_is_loaded_back_onto_its_picture() -> None:
     """Everything is as it was; another picture's size, another kind's explanation and damage are said."""
     found = explainer("CLIPForImageClassification")(picture(), method="lrp_conservative")
-    back = ImageExplanation.from_json(found.to_json(), picture())
+    back = Explanation.from_json(found.to_json(), picture())
     assert back.to_json() == found.to_json()
     assert back.ledger == found.ledger
     np.testing.assert_array_equal(back.map(), found.map())
     np.testing.assert_array_equal(back.image, found.image)
     with pytest.raises(InputError, match="of a picture of 60 x 40 pixels, not of 61 x 40"):
-        ImageExplanation.from_json(found.to_json(), picture().resize((61, 40)))
+        Explanation.from_json(found.to_json(), picture().resize((61, 40)))
     for damaged in ("[]", "{}", "{", found.to_json().replace('"image"', '"graph"'), json.dumps({"schema_version": 1})):
         with pytest.raises(InputError, match="no image's explanation"):
-            ImageExplanation.from_json(damaged, picture())
+            Explanation.from_json(damaged, picture())
 
 
 def test_results_are_saved(tmp_path: Path) -> None:

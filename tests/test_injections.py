@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import page_for_tests
+from explanations import of_text
 from page_for_tests import explain, file, shown, visit
 from relprop.audit import names
 from relprop.bench.planning import planned
@@ -31,8 +32,7 @@ from relprop.bench.store import Store
 from relprop.bench.suites import suite_from
 from relprop.bench.working import Work
 from relprop.explainer import Explainer
-from relprop.explanation import Explanation
-from relprop.image_explanation import to_html as images_html
+from relprop.explanation import to_html as images_html
 from relprop.render.visible import visible
 from relprop.serve import Limits
 from relprop.serve.options import catalogue
@@ -224,10 +224,10 @@ def test_typed_texts_stay_texts(browser: Any, live: Live) -> None:
 # Reports
 
 
-def explanation() -> Explanation:
+def explanation() -> Any:
     units = tuple(Unit(text, i, i + 1) for i, text in enumerate(STRINGS))
     scores = tuple(np.cos(np.arange(len(STRINGS))).tolist())
-    return Explanation(("",), units, scores, STRINGS[0], STRINGS[1], 1.0, STRINGS[2], 0.5, truncated=STRINGS[3])
+    return of_text(("",), units, scores, STRINGS[0], STRINGS[1], 1.0, STRINGS[2], 0.5, truncated=STRINGS[3])
 
 
 def test_reports_and_notebooks_stay_texts(browser: Any) -> None:

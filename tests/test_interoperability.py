@@ -19,20 +19,19 @@ import torch
 from PIL import Image
 
 import relprop
-from relprop.continuation import Continuation, Generated
-from relprop.domains.image import Frame
+from explanations import of_generation, of_graph, of_image, of_text
 from relprop.errors import RelpropError
 from relprop.graph import Graph
-from relprop.image_explanation import ImageExplanation
 from relprop.loading import EMBEDDED
-from relprop.types import Entry, Ledger, Unit
+from relprop.render.image.part import Frame
+from relprop.types import Entry, GeneratedToken, Ledger, Unit
 
 PAGE = (Path(__file__).parents[1] / "docs" / "interoperability.md").read_text()
 CLS = Unit("[CLS]", special=True)
 UNITS = (CLS, Unit("sed", 0, 3, word=0), Unit("uctive", 3, 9, word=0), Unit("film", 0, 4, segment=1, word=0))
 SCORES = (0.5, -0.25, 1.0, 1 / 3)
 BOOKS = Ledger(1.5, (Entry("", "inputs", "input", 1.5),))
-PAIR = relprop.Explanation(("seductive", "film"), UNITS, SCORES, "lrp", "good", 1.5, "good", 0.75, BOOKS, 0.1)
+PAIR = of_text(("seductive", "film"), UNITS, SCORES, "lrp", "good", 1.5, "good", 0.75, BOOKS, 0.1)
 
 
 def blocks(kinds: str) -> list[str]:
@@ -49,7 +48,7 @@ def page() -> SimpleNamespace:
     return SimpleNamespace(**namespace)
 
 
-def story(two_sided: bool = False) -> Continuation:
+def story(two_sided: bool = False) -> Any:
     """Three tokens read, two written; of an encoder-decoder the third is the decoder's start."""
     side = int(two_sided)
     units = (
@@ -59,9 +58,9 @@ def story(two_sided: bool = False) -> Continuation:
         Unit("c", 0 if two_sided else 2, 1 if two_sided else 3, segment=side, word=1),
         Unit("d", 1 if two_sided else 3, 2 if two_sided else 4, segment=side, word=1),
     )
-    written = tuple(Generated((token,), name, name, 2.0, p) for token, name, p in ((7, "c", 0.5), (8, "d", 0.25)))
+    written = tuple(GeneratedToken((token,), name, name, 2.0, p) for token, name, p in ((7, "c", 0.5), (8, "d", 0.25)))
     rows = ((0.1, -0.2, 0.3, 0.0, 0.0), (1.0, 2.0, -3.0, 4.0, 0.0))
-    return Continuation("ab", "cd", units, 3, written, rows, "lrp", "single", two_sided)
+    return of_generation("ab", "cd", units, 3, written, rows, "lrp", "single", two_sided)
 
 
 def test_a_frame_has_a_row_a_unit() -> None:
@@ -89,7 +88,7 @@ def test_a_frame_of_words_and_one_without_gaps() -> None:
 def test_a_picture_has_a_row_a_patch() -> None:
     """Patches row by row with their edges on the picture; class tokens have no place."""
     scores = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    one = ImageExplanation(Image.new("RGB", (90, 60)), scores, Frame(0, 10, 90, 50), "lrp", "cat", 2.5, 0.5, "a.jpg")
+    one = of_image(Image.new("RGB", (90, 60)), scores, Frame(0, 10, 90, 50), "lrp", "cat", 2.5, 0.5, "a.jpg")
     frame = one.to_frame()
     assert list(frame) == [
         "row", "column", "left", "top", "right", "bottom", "special", "score", "method", "target", "value", "name",
@@ -109,7 +108,7 @@ def test_a_picture_has_a_row_a_patch() -> None:
 def test_a_graph_is_a_frame() -> None:
     """A row a node, and one for the virtual node, which has no number."""
     graph = Graph.of([[1.0], [2.0]], [(0, 1)], names=["a", "b"], title="two")
-    one = relprop.GraphExplanation(graph, np.array([0.25, -1.0]), "lrp_ah_ln", "yes", 1.5, rest=0.5)
+    one = of_graph(graph, np.array([0.25, -1.0]), "lrp_ah_ln", "yes", 1.5, rest=0.5)
     frame = one.to_frame()
     assert frame.node.tolist()[:2] == [0, 1]
     assert frame.node.isna().tolist() == frame.special.tolist() == [False, False, True]
@@ -119,7 +118,7 @@ def test_a_graph_is_a_frame() -> None:
     assert len(one.without_special().to_frame()) == 2
 
 
-@pytest.mark.parametrize("one", [PAIR, ImageExplanation(Image.new("RGB", (2, 2)), np.ones((1, 1)), Frame(0, 0, 2, 2),
+@pytest.mark.parametrize("one", [PAIR, of_image(Image.new("RGB", (2, 2)), np.ones((1, 1)), Frame(0, 0, 2, 2),
                                                         "lrp", "cat", 1.0)], ids=["text", "picture"])  # fmt: skip
 def test_without_pandas_the_extra_is_named(one: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)

@@ -15,10 +15,11 @@ from language_models import SEQ2SEQ, STORIES, explainer_of, stories, words
 from relprop.attribution import attribute
 from relprop.errors import InputError, ModelError, RelpropError, TargetError
 from relprop.explainer import Explainer
-from relprop.language import EncoderDecoder, _units
+from relprop.readers.decoder_text import SourceAndTargetReader
+from relprop.readers.text import TextReader
 from relprop.registry import METHODS
 from relprop.targets import Several, TokenAt
-from relprop.texts import Texts
+from relprop.tasks.generation import _units
 from second_mentions import STORIES as PLOTS
 from second_mentions import strongest_word
 from tokenizers_for_tests import byte_level, gpt2_lm, tiny
@@ -93,8 +94,8 @@ def test_each_token_is_explained_by_its_prefix(architecture: str, method: str) -
     prefixes = [PROMPT, f"{PROMPT} w63", f"{PROMPT} w63 w74"]
     for row, (prefix, token) in enumerate(zip(prefixes, (63, 74, 25), strict=True)):
         alone = explainer(prefix, target=token, method=method, ledger=False, **options)
-        assert found.generated[row].tokens == (token,)
-        assert found.generated[row].value == pytest.approx(alone.value, rel=1e-5)
+        assert found.steps[row].tokens == (token,)
+        assert found.steps[row].value == pytest.approx(alone.value, rel=1e-5)
         assert not found.matrix[row, 4 + row :].any()
         one = found.token(row)
         assert (one.units, one.text, one.target) == (alone.units, alone.text, alone.target)
@@ -108,23 +109,24 @@ def test_each_token_is_explained_by_its_prefix(architecture: str, method: str) -
 def test_both_sides_of_an_encoder_decoder(architecture: str, method: str) -> None:
     """Source and target get scores; a method that needs one map of all tokens declines by name."""
     explainer = explainer_of(architecture)
-    assert isinstance(explainer.domain, EncoderDecoder)
+    assert isinstance(explainer.reader, SourceAndTargetReader)
     if METHODS[method].maps:
         with pytest.raises(ModelError, match=f'"{method}" needs one map of all tokens'):
             explainer(PROMPT, continuation="w63 w74 w25", method=method)
         return
     options = FAST.get(method, {})
     found = explainer(PROMPT, continuation="w63 w74 w25", method=method, **options)
-    assert found.two_sided
-    assert [unit.text for unit in found.units if not unit.special] == [*PROMPT.split(), "w63", "w74", "w25"]
-    assert [unit.special for unit in found.units] == [False] * 4 + [True] * 2 + [False] * 3  # </s>, and the start
+    assert [part.name for part in found.parts] == ["input_ids", "decoder_input_ids"]
+    units = [unit for part in found.parts for unit in part.units]
+    assert [unit.text for unit in units if not unit.special] == [*PROMPT.split(), "w63", "w74", "w25"]
+    assert [unit.special for unit in units] == [False] * 4 + [True] * 2 + [False] * 3  # </s>, and the start
     by_one = explainer(PROMPT, continuation="w63 w74 w25", method=method, batch_size=1, **options)
     inputs = explainer.inputs([PROMPT])
     start = inputs["decoder_input_ids"]
     for row in range(3):
         own = torch.cat([start, torch.tensor([[63, 74, 25][:row]], dtype=torch.long)], 1)
         given = {**inputs, "decoder_input_ids": own, "decoder_attention_mask": torch.ones_like(own)}
-        settled = explainer.domain.options(METHODS[method].options, options, [_row(explainer, own)], given)
+        settled = explainer.reader.options(METHODS[method].options, options, [_row(explainer, own)], given)
         alone = attribute(explainer.model, given, TokenAt(-1, (63, 74, 25)[row]), method, **settled)
         both = torch.cat([alone.parts["input_ids"][0], alone.parts["decoder_input_ids"][0]])
         assert relative(found.matrix[row, : 6 + row], both) < 1e-5
@@ -136,9 +138,8 @@ def test_both_sides_of_an_encoder_decoder(architecture: str, method: str) -> Non
 
 def _row(explainer: Explainer, own: torch.Tensor) -> Any:
     """The prompt with so many decoder tokens, as units."""
-    assert isinstance(explainer.domain, EncoderDecoder)
-    (row,) = explainer.domain.encode([PROMPT])
-    more = [unit for unit in explainer.domain.encode(["w63 w74 w25"])[0].units if not unit.special]
+    row = explainer.reader.read(PROMPT)
+    more = [unit for unit in explainer.reader.read("w63 w74 w25").units if not unit.special]
     return replace(row, units=(*row.units, *more[: own.shape[1] - 1]))
 
 
@@ -147,7 +148,7 @@ def test_the_ledger_of_both_sides_closes(architecture: str) -> None:
     """What reaches source and decoder are inputs both: the books close on either side."""
     found = explainer_of(architecture)(PROMPT, continuation="w63 w74 w25", ledger=True)
     assert found.passes == "single"
-    for row, one in enumerate(found.generated):
+    for row, one in enumerate(found.steps):
         assert one.ledger is not None
         assert one.ledger.closes(1e-6)
         assert one.ledger.inputs == pytest.approx(found.matrix[row].sum(), rel=1e-9)
@@ -160,8 +161,8 @@ def test_the_next_token_of_an_encoder_decoder(architecture: str) -> None:
     first = explainer(PROMPT, generate=1)
     alone = explainer(PROMPT)
     assert alone.units == first.units[:6]
-    assert alone.scores == pytest.approx(first.scores[0][:6])
-    assert alone.target == first.generated[0].target
+    assert alone.scores == pytest.approx(first.part.by_step[0][:6])
+    assert alone.target == first.steps[0].target
     short, again = explainer(["w33", PROMPT])
     assert again.scores == pytest.approx(alone.scores)
     assert len(short.scores) == 3
@@ -228,7 +229,7 @@ def test_a_model_that_looks_ahead_is_read_prefix_by_prefix() -> None:
     found = explainer(PROMPT, continuation=MORE)
     assert found.passes == "single"
     for row, prefix in enumerate([PROMPT, f"{PROMPT} w63", f"{PROMPT} w63 w74"]):
-        alone = explainer(prefix, target=found.generated[row].tokens[0], ledger=False)
+        alone = explainer(prefix, target=found.steps[row].tokens[0], ledger=False)
         assert found.token(row).scores == pytest.approx(alone.scores, rel=1e-3, abs=1e-4)
         assert found.token(row).prediction == alone.prediction
 
@@ -241,8 +242,8 @@ def test_greedy_is_the_models_own() -> None:
     ids = explainer.tokenizer(PROMPT, return_tensors="pt")
     own = explainer.model.generate(**ids, max_new_tokens=5, do_sample=False, pad_token_id=0)[0, 4:].tolist()
     found = explainer(PROMPT, generate=5)
-    assert [one.tokens[0] for one in found.generated] == own
-    assert all(one.probability >= one.runner_up_probability for one in found.generated)
+    assert [one.tokens[0] for one in found.steps] == own
+    assert all(one.probability >= one.runner_up_probability for one in found.steps)
     again = explainer(PROMPT, continuation=found.continuation)
     assert again.units == found.units
     assert relative(again.matrix, found.matrix) < 1e-9
@@ -261,11 +262,11 @@ def test_sampling_repeats_with_its_seed() -> None:
 
 def test_the_end_token_ends_it_and_is_explained() -> None:
     explainer = explainer_of("GPT2LMHeadModel")
-    first = explainer(PROMPT, generate=2).generated[0].tokens[0]
+    first = explainer(PROMPT, generate=2).steps[0].tokens[0]
     found = explainer(PROMPT, generate={"max_new_tokens": 9, "eos_token_id": first})
-    assert len(found.generated) == 1
+    assert len(found.steps) == 1
     ended = explainer(PROMPT, generate={"max_new_tokens": 4, "forced_eos_token_id": 2})
-    assert ended.tokens[-1].special
+    assert ended.generated[-1].special
     assert ended.matrix[-1].any()
 
 
@@ -289,12 +290,12 @@ def test_against() -> None:
     explainer = explainer_of("LlamaForCausalLM")
     plain = explainer(PROMPT, continuation=MORE)
     other = explainer(PROMPT, continuation=MORE, against="w33")
-    assert other.generated[0].target == "'w63' - 'w33'"
+    assert other.steps[0].target == "'w63' - 'w33'"
     assert other == explainer(PROMPT, continuation=MORE, against=33)
     alone = explainer(PROMPT, target=("w63", "w33"), ledger=False)
     assert other.token(0).scores == pytest.approx(alone.scores, rel=1e-4)
     rival = explainer(PROMPT, continuation=MORE, against="runner-up")
-    for one, contrast in zip(plain.generated, rival.generated, strict=True):
+    for one, contrast in zip(plain.steps, rival.steps, strict=True):
         assert contrast.target == f"{one.target} - {one.runner_up}"
         assert (contrast.probability, contrast.runner_up) == (one.probability, one.runner_up)
 
@@ -313,7 +314,7 @@ def test_several_methods_and_several_prompts() -> None:
 
 def test_a_prompt_of_one_token() -> None:
     found = explainer_of("LlamaForCausalLM")("w20", generate=3)
-    assert found.given == 1
+    assert len(found.units) - len(found.steps) == 1
     assert found.matrix[0].tolist()[0] != 0
 
 
@@ -350,7 +351,7 @@ def test_mistakes(asked: dict[str, Any], message: str) -> None:
 def test_all_the_room_can_be_used() -> None:
     """The last token is written, but not read."""
     found = explainer_of("GPT2LMHeadModel")(PROMPT, generate={"max_new_tokens": 61, "min_new_tokens": 61})
-    assert len(found.generated) == 61
+    assert len(found.steps) == 61
 
 
 def test_models_that_write_nothing() -> None:
@@ -388,11 +389,11 @@ def test_places_in_the_text(text: str) -> None:
 def test_half_a_character_before_the_end() -> None:
     """A model may stop within a character: its bytes lie where the sign for what cannot be read does."""
     tokenizer = byte_level()
-    domain = Explainer(gpt2_lm(tokenizer), tokenizer).domain
-    assert isinstance(domain, Texts)
+    reader = Explainer(gpt2_lm(tokenizer), tokenizer).reader
+    assert isinstance(reader, TextReader)
     first, _ = tokenizer("\u00e9").input_ids
-    (row,) = domain.encode(["the movie"])
-    written, units = _units(domain, "the movie", row, [first, tokenizer.eos_token_id])
+    row = reader.read("the movie")
+    written, units = _units(reader, "the movie", row, [first, tokenizer.eos_token_id])
     assert written == "\ufffd"
     assert [(unit.text, unit.start, unit.special) for unit in units] == [
         ("\ufffd", 9, False),
@@ -420,10 +421,11 @@ def test_architectures(architecture: str) -> None:
         shared = explainer(PROMPT, generate=settings)
         single = explainer(PROMPT, generate=settings, ledger=True)
     assert (shared.passes, single.passes) == ("shared", "single")
-    assert len(shared.generated) == 3
-    for row, one in enumerate(single.generated):
-        assert not shared.matrix[row, shared.given + row :].any()
-        assert shared.matrix[row, : shared.given].any()
+    assert len(shared.steps) == 3
+    given = shared.matrix.shape[1] - 3
+    for row, one in enumerate(single.steps):
+        assert not shared.matrix[row, given + row :].any()
+        assert shared.matrix[row, :given].any()
         assert one.ledger is not None
         assert one.ledger.closes(1e-3)
         assert relative(shared.matrix[row], single.matrix[row]) < 1e-3
@@ -442,7 +444,7 @@ def test_a_second_mention_points_at_the_first(where: str, name: str) -> None:
     """Of all words before a name's second mention the first weighs most, and the ledger closes in float32."""
     explainer = stories(where)
     found = explainer(NAMED[name], continuation=f" {name}", ledger=True)
-    assert all(one.ledger is not None and one.ledger.closes(1e-3) for one in found.generated)
+    assert all(one.ledger is not None and one.ledger.closes(1e-3) for one in found.steps)
     assert strongest_word(explainer, NAMED[name], name, "lrp_conservative") == name
 
 
@@ -456,7 +458,7 @@ def test_a_real_story(where: str) -> None:
     assert (shared.passes, single.passes) == ("shared", "single")
     assert shared.continuation == single.continuation
     assert relative(shared.matrix, single.matrix) < 1e-4
-    assert shared.matrix.sum(1) == pytest.approx([one.value for one in shared.generated], rel=1e-3)
+    assert shared.matrix.sum(1) == pytest.approx([one.value for one in shared.steps], rel=1e-3)
 
 
 def test_images_have_no_continuation() -> None:

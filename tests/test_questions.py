@@ -18,7 +18,6 @@ import relprop.methods  # noqa: F401  (fills the registry)
 from models import tiny as tiny_model
 from relprop import Explainer
 from relprop.attribution import attribute
-from relprop.domains.qa import windows
 from relprop.engine.capture import Watch
 from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError, TargetError
@@ -27,6 +26,7 @@ from relprop.registry import METHODS
 from relprop.render.text.figure import draw
 from relprop.rulebook import rulesets
 from relprop.targets import Against, Answer
+from relprop.tasks.spans import context_windows
 from tiny_models import shrink
 from tokenizers_for_tests import bert, byte_level, gpt2, roberta_style, tiny, wordpiece
 
@@ -98,7 +98,7 @@ def places(e: Explanation, words: str) -> tuple[int, int]:
 @pytest.mark.parametrize("make", [wordpiece, roberta_style, byte_level])
 def test_windows_cover_the_context_and_overlap(make: Any, limit: int) -> None:
     tokenizer = make()
-    rows = windows(tokenizer, "who?", FAR, limit)
+    rows = context_windows(tokenizer, "who?", FAR, limit)
     assert len(rows) > 2
     covered: set[int] = set()
     before: set[int] = set()
@@ -141,7 +141,7 @@ def test_the_likeliest_answer_of_all_windows() -> None:
     """Against all pairs of places of all windows, one by one."""
     explainer = reader(24)
     best = (-torch.inf, (0, 0), 0.0, 0.0)
-    for row in windows(explainer.tokenizer, QUESTION, FAR, 24):
+    for row in context_windows(explainer.tokenizer, QUESTION, FAR, 24):
         inputs = {name: torch.tensor([values]) for name, values in row.ids.items()}
         with torch.no_grad():
             outputs = explainer.model(**inputs)
@@ -341,10 +341,12 @@ def test_every_window_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.extend(tuple(row[mask != 0].tolist()) for row, mask in zip(*inputs.values(), strict=True))
         return model(**inputs)
 
-    monkeypatch.setattr("relprop.questions.call", seen)
+    monkeypatch.setattr("relprop.tasks.answers.call", seen)
     explainer = finder()
     explainer([("what?", FAR), ("who?", CONTEXT)], method="random")
-    wanted = [row for pair in (("what?", FAR), ("who?", CONTEXT)) for row in windows(explainer.tokenizer, *pair, 32)]
+    wanted = [
+        row for pair in (("what?", FAR), ("who?", CONTEXT)) for row in context_windows(explainer.tokenizer, *pair, 32)
+    ]
     assert sorted(read) == sorted(tuple(row.ids["input_ids"]) for row in wanted)
 
 

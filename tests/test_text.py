@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from relprop.domains.text import TruncationWarning, content, encode, limit_of, pad, parts_of, unpad
+from explanations import of_text
 from relprop.errors import InputError
-from relprop.explanation import Explanation
+from relprop.readers.tokens import TruncationWarning, content, encode, limit_of, pad, parts_of, unpad
 from tokenizers_for_tests import bert, byte_level, roberta, roberta_style, tiny, wordpiece
 
 TOKENIZERS = {"wordpiece": wordpiece, "byte_level": byte_level, "roberta_style": roberta_style}
@@ -123,7 +123,7 @@ WORD_CASES = {
 def test_words(text, words):
     """Bytes merge to what a reader calls words."""
     encoded = encode(byte_level(), text, None)
-    e = Explanation((text,), encoded.units, (1.0,) * len(encoded.units), "m", "t", 0.0).words()
+    e = of_text((text,), encoded.units, (1.0,) * len(encoded.units), "m", "t", 0.0).words()
     assert [unit.text for unit in e.units] == words
 
 

@@ -127,6 +127,16 @@ class Explanation:
         return tuple(self.parts[-1].units[self._given :]) if self.steps else ()
 
     @property
+    def prompt(self) -> str:
+        """Of a continuation: what the model was given."""
+        return self.texts[0].text[0][: self.texts[0].written_from]
+
+    @property
+    def continuation(self) -> str:
+        """Of a continuation: what was written."""
+        return self.texts[-1].text[0][self.texts[-1].written_from :] if self.steps else ""
+
+    @property
     def matrix(self) -> NDArray[np.float64]:
         """Of a continuation: scores [generated tokens, units of all texts]."""
         import numpy as np
@@ -244,7 +254,8 @@ def _at_step(part: TextPart, index: int, given: int | None) -> TextPart:
     if given is None:
         return replace(part, scores=part.by_step[index], by_step=())
     count = given + index
-    stop = max((unit.end for unit in part.units[:count] if unit.end is not None), default=0)
+    ends = [unit.end for unit in part.units[given:count] if unit.end is not None]
+    stop = max(ends, default=part.written_from or 0)
     text = (*part.text[:-1], part.text[-1][:stop])
     return replace(part, text=text, units=part.units[:count], scores=part.by_step[index][:count], by_step=())
 

@@ -66,11 +66,22 @@ def _continuation(data: Saved) -> Saved:
     texts = [data["prompt"], data["continuation"]] if data["two_sided"] else [data["prompt"] + data["continuation"]]
     names = ("input_ids", "decoder_input_ids")
     parts = []
-    for name, text, (first, stop) in zip(names, texts, ends, strict=False):
+    begins = [None, 0] if data["two_sided"] else [len(data["prompt"])]
+    for name, text, (first, stop), begin in zip(names, texts, ends, begins, strict=False):
         by_step = [row[first:stop] for row in scores]
         own = {"units": [{**unit, "segment": 0} for unit in units[first:stop]], "by_step": by_step}
         sums = [sum(column) for column in zip(*by_step, strict=True)] or [0.0] * (stop - first)
-        parts.append({"kind": "text", "name": name, "text": [text], "scores": sums, "merged": data["merged"], **own})
+        parts.append(
+            {
+                "kind": "text",
+                "name": name,
+                "text": [text],
+                "scores": sums,
+                "merged": data["merged"],
+                "written_from": begin,
+                **own,
+            }
+        )
     steps = data["generated"]
     return {
         "method": data["method"],

@@ -92,7 +92,7 @@ def continued(
         generated = tuple(map(_generated_token, steps, certainty))
         found.append(
             Explanation(
-                parts=_parts(reader, whole, steps),
+                parts=_parts(reader, whole, prompt, steps),
                 method=METHODS[method].name,
                 target=continuation_target(len(steps)),
                 value=sum(step.value for step in generated),
@@ -113,7 +113,7 @@ def _two_sided(reader: TextReader) -> bool:
     return len(reader.ids) > 1
 
 
-def _parts(reader: TextReader, whole: TokenRow, steps: Sequence[_StepScores]) -> tuple[TextPart, ...]:
+def _parts(reader: TextReader, whole: TokenRow, prompt: str, steps: Sequence[_StepScores]) -> tuple[TextPart, ...]:
     """The texts with all units, and for every step the scores of what came before it."""
     counts = _counts(reader, whole)
     starts = [sum(counts[:k]) for k in range(len(counts))]
@@ -122,7 +122,9 @@ def _parts(reader: TextReader, whole: TokenRow, steps: Sequence[_StepScores]) ->
         units = tuple(replace(unit, segment=0) for unit in whole.units[starts[k] : starts[k] + counts[k]])
         by_step = tuple((*step.scores[k], *(0.0,) * (counts[k] - len(step.scores[k]))) for step in steps)
         sums = tuple(sum(column) for column in zip(*by_step, strict=True)) or (0.0,) * counts[k]
-        parts.append(TextPart(name, whole.texts[k : k + 1], units, sums, by_step))
+        last = k == len(counts) - 1
+        begin = (0 if _two_sided(reader) else len(prompt)) if last else None
+        parts.append(TextPart(name, whole.texts[k : k + 1], units, sums, by_step, written_from=begin))
     return tuple(parts)
 
 

@@ -27,6 +27,7 @@ class TextPart(Part):
     units: tuple[Unit, ...]
     scores: Scores
     by_step: tuple[Scores, ...] = ()  # per generated token its own scores; `scores` are their sums
+    written_from: int | None = None  # the character from which on the model wrote the text itself
     merged: bool = False  # True for words made of sub-words
     truncated: str | None = None  # what was cut off
     answer: tuple[int, int] | None = None  # of a question: the explained answer's characters in the context
