@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import relprop.methods  # noqa: F401  (fills the registry)
+from relprop.engine.forward_passes import predict
 from relprop.engine.model_call import answers_questions, check_visible, is_dispatched, unwrapped
-from relprop.engine.passes import predict
 from relprop.engine.propagation import Propagation
 from relprop.errors import InputError, ModelError
 from relprop.padding import lets_through

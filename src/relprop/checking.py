@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from relprop.attribution import check_model
+from relprop.engine.forward_passes import forward_flow, predict
 from relprop.engine.leaves import batch_of
-from relprop.engine.passes import Flow, look, predict, propagate
-from relprop.methods.unit_scores import Inputs, attribution, close, example, unit_scores
+from relprop.engine.passes import Flow, propagate
+from relprop.methods.unit_scores import Inputs, attribution, ledger_of, single_example, unit_scores
 from relprop.rulebook.rulesets import Expand, RuleSet, ruleset
 from relprop.types import Ledger
 
@@ -74,28 +75,28 @@ def check(model: nn.Module, inputs: Inputs, target: Any = None, rules: str | Rul
     model = check_model(model)
     used = ruleset(rules)
     if batch_of(inputs) > 1:
-        inputs = example(inputs, 0)
+        inputs = single_example(inputs, 0)
     plain = predict(model, inputs, target)
     # From where each input enters, so that positions are booked apart.
     flow = propagate(model, inputs, plain.exact[0], used, at="leaf", ledger=True)
     relevance = flow.relevance()
     parts = unit_scores(flow, relevance, inputs)
-    ledger = close(flow, relevance, parts)
+    ledger = ledger_of(flow, relevance, parts)
     scale = plain.value.abs().max() if plain.rows is None else plain.rows.abs().max()
     change = ((flow.chosen.value - plain.value).abs().max() / scale.clamp_min(1e-30)).item()
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     found = attribution(flow, used.name, parts)
-    default = look(model, inputs, plain.exact[0])
+    default = forward_flow(model, inputs, plain.exact[0])
     place = {source.part: source.place for source in default.sources}
     ops, tolerance = _ops(flow, used), _COARSE.get(dtype, TOLERANCE)
     return Report(used.name, change, ops, ledger, tolerance, place, found.warnings)
 
 
 def _ops(flow: Flow, rules: RuleSet) -> tuple[OpUse, ...]:
-    assert flow.books is not None
+    assert flow.keeper is not None
     uses = [
         OpUse(name, calls, _treatment(name, rules), unexplained)
-        for name, (calls, unexplained) in flow.books.uses().items()
+        for name, (calls, unexplained) in flow.keeper.op_totals().items()
     ]
     return tuple(sorted(uses, key=lambda use: (-round(abs(use.unexplained), 4), -use.calls)))
 

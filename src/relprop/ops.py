@@ -190,6 +190,11 @@ def bias_of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tens
     return (bias, dimension) if isinstance(bias, Tensor) else None
 
 
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32; in its own dtype where that is wider."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 def repeat_heads(tensor: Tensor, heads: int) -> Tensor:
     """Grouped-query attention: one key or value head serves several query heads."""
     if tensor.dim() < 3 or tensor.shape[-3] == heads:
@@ -215,7 +220,7 @@ def attention_weights(
     return (scores + mask.masked_fill(blind, 0.0)).softmax(-1).masked_fill(blind, 0.0)
 
 
-def attention(
+def plain_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -10,7 +10,7 @@ from torch import Tensor
 from relprop.errors import TargetError
 
 
-def field(outputs: Any, name: str) -> Tensor | None:
+def output_field(outputs: Any, name: str) -> Tensor | None:
     value = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
     return value if isinstance(value, Tensor) else None
 
@@ -19,7 +19,7 @@ def logits_of(outputs: Any) -> Tensor:
     """The logits: what the model calls so, or the only tensor that it returns. Hidden states are no logits."""
     if isinstance(outputs, Tensor):
         return outputs
-    logits = field(outputs, "logits")
+    logits = output_field(outputs, "logits")
     if logits is not None:
         return logits
     kind = type(outputs).__name__
@@ -54,7 +54,7 @@ def _one_per_example(value: Any) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0
 
 
-def which_row(logits: Tensor, outputs: Any, inputs: Mapping[str, Any], classes: int | None) -> str:
+def ambiguous_row_message(logits: Tensor, outputs: Any, inputs: Mapping[str, Any], classes: int | None) -> str:
     """Why one row per token, box or frame has no target of its own, and what to pass."""
     count, columns = logits.shape[1:]
     unit = _unit(outputs, inputs)
@@ -75,7 +75,7 @@ def which_row(logits: Tensor, outputs: Any, inputs: Mapping[str, Any], classes: 
 
 def _unit(outputs: Any, inputs: Mapping[str, Any]) -> str:
     """What the rows of the logits are, as far as the model's outputs and inputs tell."""
-    if field(outputs, "pred_boxes") is not None:
+    if output_field(outputs, "pred_boxes") is not None:
         return "box"
     if "input_values" in inputs or "input_features" in inputs:
         return "frame"

@@ -16,7 +16,7 @@ from relprop.domains.text import Encoded
 from relprop.engine.model_call import call, evaluating
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
-from relprop.outputs import field
+from relprop.outputs import output_field
 from relprop.targets import ANSWER_PARTS, Against, Answer, name_of
 from relprop.texts import Texts
 from relprop.types import Attribution
@@ -140,7 +140,7 @@ def _which(number: int, given: Sequence[Any]) -> str:
 
 
 def _logits(outputs: Any, name: str) -> Tensor:
-    logits = field(outputs, name)
+    logits = output_field(outputs, name)
     if logits is None:
         raise ModelError(f"the model answers without {name}: relprop explains heads that score every token's place")
     return logits

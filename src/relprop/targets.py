@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from relprop.errors import TargetError, unknown_name
-from relprop.outputs import field, logits_of, which_row
+from relprop.outputs import ambiguous_row_message, logits_of, output_field
 from relprop.padding import last_real_row, real_rows
 
 Labels = Mapping[int, str]
@@ -21,7 +21,7 @@ ANSWER_PARTS = ("start", "end", "span")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenTarget:
     """The explained numbers [batch] and, per example, the name of what was explained."""
 
     value: Tensor
@@ -38,7 +38,7 @@ class Answer:
     end: int | None
 
     def __call__(self, outputs: Any) -> Tensor:
-        parts = [(field(outputs, "start_logits"), self.start), (field(outputs, "end_logits"), self.end)]
+        parts = [(output_field(outputs, "start_logits"), self.start), (output_field(outputs, "end_logits"), self.end)]
         return torch.stack(
             [logits[:, place] for logits, place in parts if logits is not None and place is not None]
         ).sum(0)
@@ -118,7 +118,7 @@ class Several:
     targets: tuple[Callable[[Any], Tensor], ...]
 
 
-def choose(
+def chosen_target(
     target: Any,
     outputs: Any,
     inputs: Mapping[str, Any],
@@ -126,7 +126,7 @@ def choose(
     *,
     next_token: bool = False,
     mask_token: int | None = None,
-) -> Chosen:
+) -> ChosenTarget:
     """Read the target off the outputs.
 
     `target`: class index or name; None for the predicted class; a pair for a difference; a list with one target per
@@ -138,14 +138,14 @@ def choose(
         return _own_function(target, outputs, inputs)
     if isinstance(target, Several):
         values = [_own_function(one, outputs, inputs).value for one in target.targets]
-        return Chosen(torch.cat(values), tuple(map(name_of, target.targets)), exact=target.targets)
+        return ChosenTarget(torch.cat(values), tuple(map(name_of, target.targets)), exact=target.targets)
     if isinstance(target, list) and target and all(map(callable, target)):
         values = [_own_function(one, outputs, inputs).value for one in target]
         if len(values[0]) != len(target):
             raise TargetError(f"{len(target)} targets for {len(values[0])} examples")
         value = torch.stack([each[i] for i, each in enumerate(values)])
-        return Chosen(value, tuple(map(name_of, target)), exact=tuple(target))
-    if field(outputs, "start_logits") is not None:
+        return ChosenTarget(value, tuple(map(name_of, target)), exact=tuple(target))
+    if output_field(outputs, "start_logits") is not None:
         return _answers(target, outputs, inputs)
     logits = logits_of(outputs)
     _check_length(len(logits) if logits.dim() else 0, inputs, "the model must give scores")
@@ -158,7 +158,7 @@ def choose(
     rows = _class_rows(logits, inputs)
     named = labels is not None and logits.dim() < 3 and len(labels) == rows.shape[1]  # a vocabulary has no class names
     chosen = _classes(target, rows, labels if named else None)
-    return Chosen(chosen.value, chosen.names, rows, chosen.exact)
+    return ChosenTarget(chosen.value, chosen.names, rows, chosen.exact)
 
 
 def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
@@ -195,7 +195,7 @@ def _at_mask(
     inputs: Mapping[str, Any],
     labels: Labels | None,
     mask_token: int | None,
-) -> Chosen:
+) -> ChosenTarget:
     """A masked language model at its [MASK]. Other logits of a row per token, query or frame have no row of their own.
 
     `exact` names the row: a copy of the example with hidden tokens may hold more masks.
@@ -207,7 +207,7 @@ def _at_mask(
     ids = inputs.get("input_ids")
     per_token = isinstance(ids, Tensor) and ids.shape == logits.shape[:2]
     if asked or not per_token or mask_token is None or (labels and len(labels) == logits.shape[2]):
-        raise TargetError(which_row(logits, outputs, inputs, len(labels) if labels else None))
+        raise TargetError(ambiguous_row_message(logits, outputs, inputs, len(labels) if labels else None))
     assert isinstance(ids, Tensor)
     masked = ids == mask_token
     for number, count in enumerate(masked.sum(1).tolist()):
@@ -223,16 +223,16 @@ def _at_mask(
         TokenAt(row, *one) if isinstance(one, tuple) else TokenAt(row, one)
         for row, one in zip(at.tolist(), chosen.exact, strict=True)
     )
-    return Chosen(chosen.value, chosen.names, rows, exact)
+    return ChosenTarget(chosen.value, chosen.names, rows, exact)
 
 
-def _own_function(target: Callable[[Any], Tensor], outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
+def _own_function(target: Callable[[Any], Tensor], outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
     value = target(outputs)
     if not isinstance(value, Tensor) or value.dim() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise TargetError(f"the target function must give one number per example (a 1-d tensor), it gave {shape}")
     _check_length(len(value), inputs, "the target function must give one number")
-    return Chosen(value, (name_of(target),) * len(value), exact=(target,) * len(value))
+    return ChosenTarget(value, (name_of(target),) * len(value), exact=(target,) * len(value))
 
 
 def _check_length(count: int, inputs: Mapping[str, Any], what: str) -> None:
@@ -258,14 +258,14 @@ def terms_of(target: Any) -> Terms:
     return getattr(target, "terms", ((1, target),))
 
 
-def _classes(target: Any, rows: Tensor, labels: Labels | None) -> Chosen:
+def _classes(target: Any, rows: Tensor, labels: Labels | None) -> ChosenTarget:
     batch, count = rows.shape
     if isinstance(target, tuple):
         if len(target) != 2:
             raise TargetError(f"a difference takes two targets, got {len(target)}: {target!r}")
         left, right = (_classes(part, rows, labels) for part in target)
         names = tuple(f"{a} - {b}" for a, b in zip(left.names, right.names, strict=True))
-        return Chosen(left.value - right.value, names, exact=tuple(zip(left.exact, right.exact, strict=True)))
+        return ChosenTarget(left.value - right.value, names, exact=tuple(zip(left.exact, right.exact, strict=True)))
     if isinstance(target, Tensor):
         target = target.tolist()
     per_example = target if isinstance(target, list) else [target] * batch
@@ -274,11 +274,11 @@ def _classes(target: Any, rows: Tensor, labels: Labels | None) -> Chosen:
     if any(isinstance(one, tuple) for one in per_example):
         parts = [_classes(one, rows[i : i + 1], labels) for i, one in enumerate(per_example)]
         value, names = torch.cat([part.value for part in parts]), tuple(part.names[0] for part in parts)
-        return Chosen(value, names, exact=tuple(part.exact[0] for part in parts))
+        return ChosenTarget(value, names, exact=tuple(part.exact[0] for part in parts))
     predicted = rows.detach().argmax(-1).tolist()
     indices = [predicted[i] if one is None else class_index(one, count, labels) for i, one in enumerate(per_example)]
     value = rows.gather(1, torch.tensor(indices, device=rows.device)[:, None])[:, 0]
-    return Chosen(value, tuple(str((labels or {}).get(index, index)) for index in indices), exact=tuple(indices))
+    return ChosenTarget(value, tuple(str((labels or {}).get(index, index)) for index in indices), exact=tuple(indices))
 
 
 def class_index(target: Any, count: int, labels: Labels | None) -> int:
@@ -305,9 +305,9 @@ def class_index(target: Any, count: int, labels: Labels | None) -> int:
     raise TargetError(str(unknown_name("target", target, names.values())))
 
 
-def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
+def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
     """Question answering: where each example's answer starts, ends, or the sum of both. Padding answers nothing."""
-    start, end = field(outputs, "start_logits"), field(outputs, "end_logits")
+    start, end = output_field(outputs, "start_logits"), output_field(outputs, "end_logits")
     assert start is not None
     if end is None:
         raise TargetError("the model gave start_logits but no end_logits")
@@ -317,14 +317,14 @@ def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
         raise TargetError(f"{len(each)} targets for {batch} examples")
     real = real_rows(inputs, batch, length).to(start.device)
     parts = [_answer(each[i], start[i : i + 1], end[i : i + 1], real[i]) for i in range(batch)]
-    return Chosen(
+    return ChosenTarget(
         torch.cat([part.value for part in parts]),
         tuple(part.names[0] for part in parts),
         exact=tuple(part.exact[0] for part in parts),
     )
 
 
-def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> Chosen:
+def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> ChosenTarget:
     """One example's answer, at the predicted or at a given place."""
     if isinstance(target, tuple) and len(target) == 2:
         first, last = _place(target[0], start, real), _place(target[1], end, real)
@@ -335,10 +335,10 @@ def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> Chosen:
     (a,), (b,) = first.exact, last.exact
     exact = Answer(None if target == "end" else a, None if target == "start" else b)
     value = {"start": first.value, "end": last.value}.get(target, first.value + last.value)
-    return Chosen(value, (exact.__name__,), exact=(exact,))
+    return ChosenTarget(value, (exact.__name__,), exact=(exact,))
 
 
-def _place(target: Any, scores: Tensor, real: Tensor) -> Chosen:
+def _place(target: Any, scores: Tensor, real: Tensor) -> ChosenTarget:
     """A token by index, or the likeliest of the real ones."""
     if target is None:
         target = int(scores.detach().masked_fill(~real, -torch.inf).argmax())

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from relprop.errors import ModelError
 
-Fold = Callable[["Map"], Tensor]
+Fold = Callable[["AttentionMap"], Tensor]
 
 
 @dataclass
-class Map:
+class AttentionMap:
     """Attention weights [batch, heads, queries, keys] and what flowed back to them: their gradient, their relevance."""
 
     block: int
@@ -23,7 +23,9 @@ class Map:
     shape: tuple[int, ...]
     gradient: Tensor | None = None
     relevance: Tensor | None = None
-    outflow: Tensor | None = None  # the gradient at the product of weights and values, from which theirs can be made
+    output_gradient: Tensor | None = (
+        None  # the gradient at the product of weights and values, from which theirs can be made
+    )
     folded: Tensor | None = None  # what a watch's `fold` made of them; they are gone then
 
     @property
@@ -54,7 +56,7 @@ class Map:
 
 
 @dataclass
-class Block:
+class BlockInput:
     """A block's input and what flowed back to it."""
 
     index: int
@@ -85,12 +87,12 @@ class Block:
 
 
 @dataclass
-class Seen:
+class CapturedMaps:
     """What a capture saw, in the order of the forward pass."""
 
-    maps: list[Map] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    last: Block | None = None  # the output of the last block, in a block's clothes
+    maps: list[AttentionMap] = field(default_factory=list)
+    blocks: list[BlockInput] = field(default_factory=list)
+    last: BlockInput | None = None  # the output of the last block, in a block's clothes
 
     def readout(self) -> Tensor:
         """[batch, rows]: what share of the target each row of the last block's output feeds.

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves, tree_map
 
-from relprop.engine.in_place_writes import Kept, address
-from relprop.engine.module_stack import calls, module_of, stacks
+from relprop.engine.in_place_writes import SavedTensor, address
+from relprop.engine.module_stack import module_frames, module_of, stacks
 from relprop.engine.observer import Observer
 from relprop.engine.propagation import Propagation
 from relprop.ops import Op
@@ -24,7 +24,7 @@ class _Segment:
 
     def __init__(self, mode: Propagation, frame: FrameType) -> None:
         local = frame.f_locals
-        self._mode = mode.again()
+        self._mode = mode.without_observers()
         self._call = local["self"], local["args"], local["kwargs"]
         given = [one for one in tree_leaves(self._call[1:]) if isinstance(one, Tensor)]
         own = [*local["self"].parameters(), *local["self"].buffers()]
@@ -34,7 +34,7 @@ class _Segment:
         self._count = 0
         self._recomputed: list[Tensor | None] | None = None
 
-    def writing(self, tensor: Tensor) -> None:
+    def before_write(self, tensor: Tensor) -> None:
         """The block is about to write to what it was given, or to a buffer: the second run needs the old values."""
         memory = address(tensor)
         if memory and memory in self._memory and memory not in self._before:
@@ -54,9 +54,9 @@ class _Segment:
         return tensor
 
     def _run_again(self) -> list[Tensor]:
-        saved: list[Kept] = []
+        saved: list[SavedTensor] = []
         block, (args, kwargs) = self._call[0], self._arguments()
-        with saved_tensors_hooks(lambda tensor: saved.append(self._mode.keep(tensor)), _never):
+        with saved_tensors_hooks(lambda tensor: saved.append(self._mode.save(tensor)), _never):
             with torch.enable_grad(), self._restored(), self._mode:
                 block(*args, **kwargs)
         if len(saved) != self._count:
@@ -114,7 +114,7 @@ class Checkpoint(Observer):
         self._hooks: saved_tensors_hooks | None = None
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        frame = next((f for f in calls() if id(module_of(f)) in self._blocks), None)
+        frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
         if frame is not self._inside:
             self.close()
             self._inside = frame
@@ -123,9 +123,9 @@ class Checkpoint(Observer):
                 self._hooks = saved_tensors_hooks(segment.pack, segment.unpack)
                 self._hooks.__enter__()
 
-    def writing(self, tensor: Tensor) -> None:
+    def before_write(self, tensor: Tensor) -> None:
         if self._segment is not None:
-            self._segment.writing(tensor)
+            self._segment.before_write(tensor)
 
     def close(self) -> None:
         """End the open segment, if there is one. Must be called when the forward pass is over, also after an error."""

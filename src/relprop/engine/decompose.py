@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.leaves import tensors
-from relprop.engine.model_call import call, evaluating, wide
+from relprop.engine.model_call import call, evaluating
 from relprop.engine.observer import Observer, Run
-from relprop.engine.placement import readings_of
+from relprop.engine.placement import reading_plans
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import MisfitError, Sources
-from relprop.engine.survey import Choice, Reading
+from relprop.engine.survey import LeafPlace, ReadingPlan
 from relprop.errors import ModelError
-from relprop.ops import Op
+from relprop.ops import Op, at_least_float32
 from relprop.rulebook import rulesets
 
 MATRIX = {"linear", "addmm", "matmul", "einsum", "baddbmm", "bilinear", "conv1d", "conv2d", "conv3d"}
@@ -35,7 +35,7 @@ LIKE = {"type_as", "to", "view_as", "reshape_as", "expand_as"}  # calls that onl
 
 
 @dataclass(frozen=True)
-class Mixing:
+class AttentionSubBlock:
     """One attention sub-block y = norm(x + W_O A V) in the graph of its forward pass."""
 
     weights: Tensor  # A
@@ -61,7 +61,7 @@ class Mixing:
         for j in range(tokens):
             t = norm(torch.einsum("bhi,bhd->bid", a[..., j], u[:, :, j])).reshape(batch, tokens, -1)
             t[:, j] += own[:, j]
-            yield wide(t)
+            yield at_least_float32(t)
 
     def _projected_values(self) -> Tensor:
         """W_O V_j for each head on its own: [batch, heads, tokens, features]."""
@@ -70,13 +70,13 @@ class Mixing:
         batch = self.residual.numel() // self.residual.shape[-1] // tokens
         v = self.values.detach().reshape(batch, -1, tokens, width)
         alone = torch.eye(v.shape[1]).to(v)[:, None, :, None, None] * v  # [head, batch, heads, tokens, width]
-        return torch.stack([wide(project(one)).reshape(batch, tokens, -1) for one in alone], 1)
+        return torch.stack([at_least_float32(project(one)).reshape(batch, tokens, -1) for one in alone], 1)
 
     def _check(self, found: Tensor) -> None:
         """Head by head, by the rows of V, is right only where W_O treats all tokens alike."""
-        expected = wide(derivative(self.output, self.mixed)(self.mixed))
+        expected = at_least_float32(derivative(self.output, self.mixed)(self.mixed))
         tolerance = 1e-3 if self.mixed.dtype.itemsize >= 4 else 5e-2
-        if (wide(found) - expected).abs().max() > tolerance * expected.abs().max():
+        if (at_least_float32(found) - expected).abs().max() > tolerance * expected.abs().max():
             raise ModelError("what stands between its attention and the residual stream treats tokens differently")
 
 
@@ -92,22 +92,25 @@ def derivative(result: Tensor, source: Tensor) -> Callable[[Tensor], Tensor]:
     return along
 
 
-def decompose(model: nn.Module, inputs: Mapping[str, Any], use: Callable[[Mixing], Tensor]) -> list[Tensor]:
+def decompose(model: nn.Module, inputs: Mapping[str, Any], use: Callable[[AttentionSubBlock], Tensor]) -> list[Tensor]:
     """`use` of every attention sub-block, in the order of the forward pass; one graph at a time is kept."""
-    for reading in readings_of(model, inputs, None):
+    for plan in reading_plans(model, inputs, None):
         with suppress(MisfitError):
-            return _followed(model, inputs, use, reading.choices)
+            return _decomposed(model, inputs, use, plan.leaf_places)
     raise ModelError("its residual stream begins otherwise every time")
 
 
-def _followed(
-    model: nn.Module, inputs: Mapping[str, Any], use: Callable[[Mixing], Tensor], choices: Sequence[Choice]
+def _decomposed(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    use: Callable[[AttentionSubBlock], Tensor],
+    leaf_places: Sequence[LeafPlace],
 ) -> list[Tensor]:
-    stream = next((number for number, one in enumerate(choices) if one.reached and one.place == "block"), None)
+    stream = next((number for number, one in enumerate(leaf_places) if one.reached and one.place == "block"), None)
     if stream is None:
         raise ModelError("it has no residual stream to start from")
-    alone = Reading(tuple(replace(one, reached=number == stream) for number, one in enumerate(choices)))
-    sources, follow = Sources(inputs, alone), _Follow(use)
+    alone = ReadingPlan(tuple(replace(one, reached=number == stream) for number, one in enumerate(leaf_places)))
+    sources, follow = Sources(inputs, alone), _ResidualFollower(use)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
         given = sources.given(inputs)
         with Propagation(rulesets.lrp_ln.with_maps(), [sources, follow], sources.live):
@@ -115,14 +118,14 @@ def _followed(
     return follow.finished()
 
 
-class _Follow(Observer):
+class _ResidualFollower(Observer):
     """Follows the residual stream, and what attention adds to it.
 
     The stream: what was last added up, and what is made of it without a weight matrix (norms, dropout, moves).
     A branch: what depends on a product of attention weights and values, until it is added to the stream.
     """
 
-    def __init__(self, use: Callable[[Mixing], Tensor]) -> None:
+    def __init__(self, use: Callable[[AttentionSubBlock], Tensor]) -> None:
         self._use = use
         self._done: list[Tensor] = []
         self._maps: dict[int, Tensor] = {}
@@ -137,7 +140,7 @@ class _Follow(Observer):
         self._written = mode.stand_in(args[0]) if op.in_place else None
         self._result = None
 
-    def writing(self, tensor: Tensor) -> None:
+    def before_write(self, tensor: Tensor) -> None:
         self._equal(self._result, tensor)
 
     def _equal(self, known: Tensor | None, other: Tensor) -> None:
@@ -150,10 +153,10 @@ class _Follow(Observer):
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         if op.in_place:
             self._equal(self._written, args[0])
-        self._result = self._seen(op, args, run(op, args, kwargs))
+        self._result = self._classify(op, args, run(op, args, kwargs))
         return self._result
 
-    def _seen(self, op: Op, args: tuple[Any, ...], result: Any) -> Any:
+    def _classify(self, op: Op, args: tuple[Any, ...], result: Any) -> Any:
         live = [tensor for tensor in tensors(args) if tensor.requires_grad]
         if not live or not isinstance(result, Tensor):
             return result
@@ -217,5 +220,5 @@ class _Follow(Observer):
     def _close(self, output: Tensor) -> None:
         """What is added to next is the output of the sub-block under way."""
         if self._parts:
-            self._done.append(self._use(Mixing(**self._parts, output=output)))
+            self._done.append(self._use(AttentionSubBlock(**self._parts, output=output)))
             self._parts = {}

@@ -53,21 +53,21 @@ _ELEMENTWISE = {
 _FRESH = {"new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
 
 
-def describes(name: str) -> bool:
+def describes_other_inputs(name: str) -> bool:
     """Whether an argument only tells how others are to be read."""
     return name.endswith(_DESCRIBES)
 
 
-def explained(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+def explained_parts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     """The arguments that may be parts: tensors of numbers that are content."""
     return {
         name: value
         for name, value in inputs.items()
-        if isinstance(value, Tensor) and value.dtype != torch.bool and value.dim() and not describes(name)
+        if isinstance(value, Tensor) and value.dtype != torch.bool and value.dim() and not describes_other_inputs(name)
     }
 
 
-def told_apart(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def distinct_parts(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same; a tensor that is given for two arguments is copied for the second, as they are two parts."""
     seen: set[int] = set()
     own = {}
@@ -90,32 +90,32 @@ class Leaf:
     whole: Tensor | None = None  # the whole numbers that were looked up
 
 
-class Shadows:
+class IntegerTracker:
     """Follows whole numbers from the arguments to where they become floats."""
 
     def __init__(self, parts: Mapping[str, Tensor]) -> None:
-        self._of: dict[int, tuple[Tensor, str, Tensor]] = {}
+        self._elements: dict[int, tuple[Tensor, str, Tensor]] = {}
         self.mixed: set[str] = set()  # parts that also enter in a way that was not followed
         for name, value in parts.items():
-            if _whole(value):
+            if _is_integer(value):
                 self._put(value, name, torch.arange(value.numel(), device=value.device).view(value.shape))
 
     def _put(self, tensor: Tensor, part: str, elements: Tensor) -> None:
-        self._of[id(tensor)] = (tensor, part, elements)  # the tensor is kept: its id must not be given away
+        self._elements[id(tensor)] = (tensor, part, elements)  # the tensor is kept: its id must not be given away
 
-    def _known(self, values: Iterable[Any]) -> list[tuple[Tensor, str, Tensor]]:
-        return [found for one in tensors(values) if (found := self._of.get(id(one))) is not None]
+    def _tracked(self, values: Iterable[Any]) -> list[tuple[Tensor, str, Tensor]]:
+        return [found for one in tensors(values) if (found := self._elements.get(id(one))) is not None]
 
-    def concern(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    def tracks(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether a call is made with whole numbers of a part."""
-        return bool(self._of) and bool(self._known((*args, *kwargs.values())))
+        return bool(self._elements) and bool(self._tracked((*args, *kwargs.values())))
 
-    def entering(self, op: Op, args: tuple[Any, ...], result: Any) -> tuple[Tensor, str, Tensor] | None:
+    def entry_of(self, op: Op, args: tuple[Any, ...], result: Any) -> tuple[Tensor, str, Tensor] | None:
         """Whole numbers, their part and elements, where a call turns them into floats."""
         if not isinstance(result, Tensor) or not (result.is_floating_point() or result.is_complex()):
             return None
         position = _LOOKUPS.get(op.name)
-        known = self._known(args if position is None else args[position : position + 1])
+        known = self._tracked(args if position is None else args[position : position + 1])
         if not known or op.name in _FRESH:
             return None
         whole, part, elements = known[0]
@@ -127,8 +127,8 @@ class Shadows:
 
     def follow(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """The shadows of what a call made of whole numbers. Yes-or-no results only steer: they are not followed."""
-        made = [one for one in tensors((args[0] if op.in_place else result,)) if _whole(one)]
-        known = self._known((*args, *kwargs.values()))
+        made = [one for one in tensors((args[0] if op.in_place else result,)) if _is_integer(one)]
+        known = self._tracked((*args, *kwargs.values()))
         if not made or op.name in _FRESH:
             return
         parts = {part for _, part, _ in known}
@@ -160,7 +160,7 @@ class Shadows:
 
         def shadow(value: Any) -> Any:
             if isinstance(value, Tensor):
-                known = self._of.get(id(value))
+                known = self._elements.get(id(value))
                 return torch.full_like(value, CONSTANT, dtype=torch.long) if known is None else known[2]
             if isinstance(value, tuple | list):
                 return type(value)(shadow(one) for one in value)
@@ -175,7 +175,7 @@ class Shadows:
             return None
 
 
-def _whole(tensor: Tensor) -> bool:
+def _is_integer(tensor: Tensor) -> bool:
     return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
 
 

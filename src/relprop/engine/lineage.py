@@ -16,10 +16,10 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Root, Summary, set_note
+from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Reduction, Root, set_note
 from relprop.errors import UnruledOpError
 from relprop.ops import Op
-from relprop.rulebook.elementwise import ACTIVATIONS, GATES, SATURATING, power, ratio
+from relprop.rulebook.elementwise import ACTIVATIONS, GATES, SATURATING, constant_ratio, power
 from relprop.rulebook.rulesets import RuleSet
 
 _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "clone", "contiguous", "dropout", "positive",
@@ -28,7 +28,7 @@ _MOVES = {"view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "fla
           "mT", "permute", "broadcast_to", "view_as", "repeat_interleave", "repeat"}  # fmt: skip
 _NOT_POINTWISE = {"softmax", "log_softmax", "softmin", "gumbel_softmax", "cumprod", "prod", "logsumexp", "logcumsumexp",
                   "var", "std", "norm", "cdist", "cosine_similarity"}  # fmt: skip
-_SUMMARIES = {"sum": "sum", "mean": "sum", "var_mean": "sum", "std_mean": "sum", "max": "max", "amax": "max",
+_REDUCTIONS = {"sum": "sum", "mean": "sum", "var_mean": "sum", "std_mean": "sum", "max": "max", "amax": "max",
               "logsumexp": "logsumexp"}  # fmt: skip
 _LINEAR = {"add", "sub", "neg", *_CASTS}
 _COMPARES = {"gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "logical_not", "logical_and", "logical_or"}
@@ -40,7 +40,7 @@ POINTWISE = {
 }  # fmt: skip
 
 
-_FOLLOWED = {*POINTWISE, *_SUMMARIES, *_MOVES, "masked_fill", "tril", "triu", "log_softmax", "layer_norm", "centre",
+_FOLLOWED = {*POINTWISE, *_REDUCTIONS, *_MOVES, "masked_fill", "tril", "triu", "log_softmax", "layer_norm", "centre",
              "shift", "softmax", "matmul", "einsum"}  # fmt: skip
 _PRODUCTS = {"matmul", "einsum"}
 _ZERO_AT_ZERO = {"mul", "neg", "gelu", "relu", "silu", "tanh", "erf", "square", "abs", *_CASTS}
@@ -52,7 +52,7 @@ class Lineage:
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules
         self._roots: WeakValueDictionary[int, Root] = WeakValueDictionary()
-        self._ratios = rules.get("gelu") is ratio
+        self._ratios = rules.get("gelu") is constant_ratio
         self._follows = self._ratios or rules.carries == "relevance"
         self.needed = self._follows or "softmax" in rules
 
@@ -67,10 +67,10 @@ class Lineage:
             root = self._roots[id(tensor)] = Root(tensor, tensor._version)
         return root
 
-    def known(self, value: Any) -> bool:
+    def has_note(self, value: Any) -> bool:
         return isinstance(value, Tensor) and self.note(value) is not None
 
-    def written(self, target: Tensor, before: Tensor, result: Tensor) -> None:
+    def on_write(self, target: Tensor, before: Tensor, result: Tensor) -> None:
         """`target` was written to: it has the values of `result` now, and had those of `before`."""
         root = self._roots.pop(id(target), None)
         if root is not None and root.tensor is target:
@@ -82,7 +82,7 @@ class Lineage:
 
     def recognise(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
         """The call under the name of the function that it completes; its own name where it completes none."""
-        known = self._known(op, args, kwargs)
+        known = self._completed_name(op, args, kwargs)
         if known is None or (known not in self._rules and known != "softmax"):
             return op, args
         if known == "norm_bias":
@@ -93,14 +93,14 @@ class Lineage:
             return Op(known, lambda u, b, z, dims: torch.add(u, b), op.in_place), (u, b, z, centred.dims)
         return replace(op, name=known), args
 
-    def _known(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    def _completed_name(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         if op.name == "exp":
             note = self.note(args[0])
             return "softmax" if note is not None and note.log_softmax else None
         if op.name not in ("add", "sub", "mul", "div") or len(args) < 2:
             return None
         a, b = args[:2]
-        if op.name in ("add", "sub") and self._opens(a, b):
+        if op.name in ("add", "sub") and self._is_gate_sum(a, b):
             return "opened"
         if op.name == "add" and not kwargs and (self._biased(a, b) or self._biased(b, a)):
             return "norm_bias"
@@ -112,14 +112,14 @@ class Lineage:
             self._check_order(a, b)
             found = self._normalised(op, a, b) or (op.name == "mul" and self._normalised(op, b, a))
             return "softmax" if found else None
-        summary = self._summary_of(b, a) if op.name == "sub" else None
-        if summary is not None:
-            return {"sum": "centre", "max": "shift", "logsumexp": "shift"}.get(summary.kind)
+        reduction = self._reduction_of(b, a) if op.name == "sub" else None
+        if reduction is not None:
+            return {"sum": "centre", "max": "shift", "logsumexp": "shift"}.get(reduction.kind)
         same = self._origin(a), self._origin(b)
         joined = all(one is not None for one in same) and same[0].root is same[1].root  # type: ignore[union-attr]
         return "joined" if joined and a.shape == b.shape else None
 
-    def _opens(self, a: Any, b: Any) -> bool:
+    def _is_gate_sum(self, a: Any, b: Any) -> bool:
         """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: 0 no longer maps to 0, so the sum is a gate."""
         first, second = self._origin(a), self._origin(b)
         one, other = (first, b) if first is not None else (second, a)
@@ -128,18 +128,18 @@ class Lineage:
     def _normalised(self, op: Op, e: Tensor, total: Tensor) -> bool:
         """exp(x) / sum(exp(x))."""
         note, other = self.note(e), self.note(total)
-        if note is None or not note.exponential or other is None or other.summary is None:
+        if note is None or not note.exponential or other is None or other.reduction is None:
             return False
-        same = self._summary_of(total, e) is not None or self._exponent(other.summary.root.tensor) is note.exponent
-        return same and other.summary.kind == ("sum" if op.name == "div" else "inverse")
+        same = self._reduction_of(total, e) is not None or self._exponent(other.reduction.root.tensor) is note.exponent
+        return same and other.reduction.kind == ("sum" if op.name == "div" else "inverse")
 
     def _check_order(self, a: Tensor, total: Tensor) -> None:
         """(exp(x) v) / sum(exp(x)): the softmax is never there to apply its rule to."""
         note, other = self.note(a), self.note(total)
         weights = None if note is None else note.weights
-        if weights is None or other is None or other.summary is None or not total.requires_grad:
+        if weights is None or other is None or other.reduction is None or not total.requires_grad:
             return
-        if other.summary.root is weights:
+        if other.reduction.root is weights:
             raise UnruledOpError(
                 "attention is normalised after the product with its values, where no rule applies: "
                 "use lrp_conservative, or divide the weights by their sum before"
@@ -148,21 +148,21 @@ class Lineage:
     def _inverse(self, one: Any, total: Any) -> bool:
         """1 / sum(exp(x))."""
         note = self.note(total) if isinstance(total, Tensor) and _scalar(one) == 1.0 else None
-        if note is None or note.summary is None or note.summary.kind != "sum":
+        if note is None or note.reduction is None or note.reduction.kind != "sum":
             return False
-        inner = self.note(note.summary.root.tensor)
+        inner = self.note(note.reduction.root.tensor)
         return inner is not None and inner.exponential
 
     def _exponent(self, tensor: Tensor) -> Root | None:
         note = self.note(tensor)
         return Root(tensor, -1) if note is None or note.exponent is None else note.exponent
 
-    def _summary_of(self, tensor: Tensor, x: Tensor) -> Summary | None:
+    def _reduction_of(self, tensor: Tensor, x: Tensor) -> Reduction | None:
         note = self.note(tensor)
-        if note is None or note.summary is None:
+        if note is None or note.reduction is None:
             return None
-        root = note.summary.root
-        return note.summary if root.intact and root is self._roots.get(id(x)) and root.tensor is x else None
+        root = note.reduction.root
+        return note.reduction if root.intact and root is self._roots.get(id(x)) and root.tensor is x else None
 
     def _centred(self, u: Any) -> Centred | None:
         note = self.note(u) if isinstance(u, Tensor) else None
@@ -197,7 +197,7 @@ class Lineage:
         note = Note(
             result._version,
             self._pointwise(op, args, kwargs),
-            self._summary(op, args, kwargs, first, known),
+            self._reduction(op, args, kwargs, first, known),
             op.name == "exp" or (known is not None and known.exponential and _masks(op, args)),
             self._root_of(first) if op.name == "exp" else None,
             self._root(first) if op.name in _PRODUCTS and known is not None and known.exponential else None,
@@ -207,32 +207,34 @@ class Lineage:
         if note != Note(result._version):
             set_note(result, note)
 
-    def _summary(
+    def _reduction(
         self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, known: Note | None
-    ) -> Summary | None:
-        if op.name in _SUMMARIES and len(list(_tensors(args))) == 1:
+    ) -> Reduction | None:
+        if op.name in _REDUCTIONS and len(list(_tensors(args))) == 1:
             dims = args[1] if len(args) > 1 else kwargs.get("dim")
-            return Summary(_SUMMARIES[op.name], self._root(first), dims)
-        summary = None if known is None else known.summary
-        if summary is None:
+            return Reduction(_REDUCTIONS[op.name], self._root(first), dims)
+        reduction = None if known is None else known.reduction
+        if reduction is None:
             return None
         if op.name == "reciprocal" or (op.name in ("div", "softmax") and _scalar(args[0]) == 1.0):
-            return replace(summary, kind="inverse") if summary.kind == "sum" else None
+            return replace(reduction, kind="inverse") if reduction.kind == "sum" else None
         scaled = op.name in ("mul", "div", "add", "clamp", "clamp_min") and all(
             _scalar(value) is not None for value in args[1:2]
         )
-        return summary if scaled or op.name in _MOVES or op.name in _CASTS else None
+        return reduction if scaled or op.name in _MOVES or op.name in _CASTS else None
 
     def _is_log_softmax(self, op: Op, args: tuple[Any, ...], first: Tensor, known: Note | None) -> bool:
         if op.name in ("sub", "shift") and len(args) > 1 and isinstance(args[1], Tensor):
-            summary = self._summary_of(args[1], first)
-            return summary is not None and summary.kind == "logsumexp"
+            reduction = self._reduction_of(args[1], first)
+            return reduction is not None and reduction.kind == "logsumexp"
         return known is not None and known.log_softmax and op.name in _CASTS
 
     def _centring(self, op: Op, args: tuple[Any, ...], first: Tensor, known: Note | None) -> Centred | None:
         if op.name == "centre":
             note = self.note(args[1])
-            return Centred(None, note.summary.dims, False) if note is not None and note.summary is not None else None
+            return (
+                Centred(None, note.reduction.dims, False) if note is not None and note.reduction is not None else None
+            )
         if op.name == "layer_norm" and len(args) > 1 and not any(isinstance(one, Tensor) for one in args[2:4]):
             return Centred(None, tuple(range(-len(args[1]), 0)), True)
         if op.name in _CASTS:
@@ -280,7 +282,7 @@ class Lineage:
         linear = scaled or op.name in _LINEAR
         curved = not linear or any(one.curved for one in known)
         rule = self._rules.get(op.name)
-        ruled = rule in (ratio, power) or op.name in ("add", "sub", "mul", *_CASTS) or scaled
+        ruled = rule in (constant_ratio, power) or op.name in ("add", "sub", "mul", *_CASTS) or scaled
         passes = at_zero == 0 and ruled and all(one.passes for one in known)
         saturates = op.name in SATURATING or (known[0].saturates and (scaled or op.name in _CASTS or op.name == "neg"))
         return Origin(known[0].root, at_zero, curved, passes, saturates)

@@ -19,14 +19,8 @@ from relprop.engine.leaves import batch_of as batch_of
 from relprop.engine.sources import MisfitError
 from relprop.errors import ModelError, RelpropError
 from relprop.padding import padding_mask_name
-from relprop.rulebook.zplus import OneWayError
-from relprop.targets import AtMask, Chosen, Labels, Several, TokenAt, choose
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """In float32 or better."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
+from relprop.rulebook.relevance_flow import GradientCutError
+from relprop.targets import AtMask, ChosenTarget, Labels, Several, TokenAt, chosen_target
 
 _ANY: Any = lambda outputs: outputs  # noqa: E731  (a target that may read every row)
 
@@ -40,7 +34,7 @@ def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY) -> Any
     extra = {name: value for name, value in settings.items() if name in taken and name not in inputs}
     try:
         return model(**own_copies(inputs), **extra)
-    except (RelpropError, MisfitError, OneWayError):
+    except (RelpropError, MisfitError, GradientCutError):
         raise
     except Exception as error:
         raise ModelError(_failure(model, {**inputs, **extra}, error)) from error
@@ -133,10 +127,10 @@ def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
     return 1 if last_are_real else None
 
 
-def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
+def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
     """The target read off the outputs, by what the model says of them."""
     mask_token = getattr(getattr(model, "config", None), "mask_token_id", None)
-    return choose(
+    return chosen_target(
         target,
         outputs,
         inputs,
@@ -182,7 +176,7 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 
 
-def check_finite(model: nn.Module, chosen: Chosen) -> None:
+def check_finite(model: nn.Module, chosen: ChosenTarget) -> None:
     numbers = chosen.value if chosen.rows is None else chosen.rows
     if not torch.isfinite(numbers).all():
         broken = [name for name, p in model.named_parameters() if not p.is_meta and not torch.isfinite(p).all()]
@@ -190,7 +184,7 @@ def check_finite(model: nn.Module, chosen: Chosen) -> None:
         raise ModelError(f"the model's output is not a finite number; {cause}")
 
 
-def check_live(chosen: Chosen) -> None:
+def check_live(chosen: ChosenTarget) -> None:
     if not chosen.value.requires_grad:
         raise ModelError(
             "no relevance can flow from the target to the input: under these rules the explained number does not "
@@ -198,7 +192,7 @@ def check_live(chosen: Chosen) -> None:
         )
 
 
-def _why_constant(chosen: Chosen) -> str:
+def _why_constant(chosen: ChosenTarget) -> str:
     numbers = (chosen.value if chosen.rows is None else chosen.rows).detach()
     if not numbers.is_floating_point():
         return f"it is of type {str(numbers.dtype).removeprefix('torch.')}: explain the scores before they are rounded"

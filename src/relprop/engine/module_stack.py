@@ -17,7 +17,7 @@ _CALL = nn.Module._call_impl.__code__
 _SMALL = 0.2  # a list of modules with less than this share of the largest one's parameters is no stack of blocks
 
 
-def calls(frame: FrameType | None = None) -> Iterator[FrameType]:
+def module_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
     """Frames of module calls on this thread's stack, innermost first; also of `module.forward(...)` called by hand."""
     frame = frame or sys._getframe(1)
     forward: FrameType | None = None  # whose caller is still to be seen
@@ -91,7 +91,7 @@ def _members(stack: nn.Module) -> list[nn.Module]:
     return members
 
 
-class Paths:
+class QualifiedNames:
     """Qualified names of modules and parameters, by identity."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -99,9 +99,9 @@ class Paths:
         self._held = dict(model.named_parameters())  # so that no id is given away when an offloaded one is loaded
         self._parameters = {id(parameter): name for name, parameter in self._held.items()}
 
-    def here(self) -> str:
+    def current_module(self) -> str:
         """The innermost module that is running on this thread."""
-        for frame in calls(sys._getframe(1)):
+        for frame in module_frames(sys._getframe(1)):
             name = self._modules.get(id(module_of(frame)))
             if name is not None:
                 return str(name)
@@ -110,6 +110,6 @@ class Paths:
     def parameter(self, tensor: Tensor) -> str | None:
         """Its name; one that was loaded for this call alone is known by the module that runs."""
         if isinstance(tensor, nn.Parameter) and id(tensor) not in self._parameters:
-            running = next((module_of(frame)._parameters for frame in calls()), {})
-            return next((f"{self.here()}.{name}" for name, one in running.items() if one is tensor), None)
+            running = next((module_of(frame)._parameters for frame in module_frames()), {})
+            return next((f"{self.current_module()}.{name}" for name, one in running.items() if one is tensor), None)
         return self._parameters.get(id(tensor))

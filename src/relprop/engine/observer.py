@@ -29,16 +29,16 @@ class Observer:
         """In place of a call with live tensors; `run` makes the call."""
         return run(op, args, kwargs)
 
-    def writing(self, tensor: Tensor) -> None:
+    def before_write(self, tensor: Tensor) -> None:
         """Ahead of a write to a tensor's memory."""
 
     def claims(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a call lies below the place where scores are read: no rule applies to it, and nothing is booked."""
         return False
 
-    def passed(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    def after_claimed(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """After a call that was claimed; returns its result."""
         return result
 
-    def wrote(self, result: Tensor, tensor: Tensor) -> None:
+    def after_claimed_write(self, result: Tensor, tensor: Tensor) -> None:
         """After the result of such a call was written to a tensor."""

@@ -20,7 +20,7 @@ _SAMPLE = 64  # numbers of each weight that are compared: a change through `.dat
 
 
 @dataclass(frozen=True)
-class Key:
+class PassKey:
     """What a pass was made of. It holds the objects themselves: an id may be given again to another object."""
 
     model: nn.Module
@@ -30,7 +30,7 @@ class Key:
     rules: Any
     at: Any
 
-    def same(self, other: Key) -> bool:
+    def matches(self, other: PassKey) -> bool:
         """Whether another pass would find the same."""
         return (
             self.model is other.model
@@ -53,7 +53,7 @@ def shared_passes() -> Iterator[None]:
         _memory.flows = outer
 
 
-def key_of(model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: Any, at: Any) -> Key | None:
+def pass_key(model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: Any, at: Any) -> PassKey | None:
     """What makes two passes the same; None where nothing is shared, or where that could not be told."""
     if getattr(_memory, "flows", None) is None:
         return None
@@ -64,18 +64,18 @@ def key_of(model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: Any,
         weights = _weights(model)
     except (RuntimeError, NotImplementedError):  # packed weights that cannot be looked at
         return None
-    return Key(model, weights, kept, _kept(target), rules, at)
+    return PassKey(model, weights, kept, _kept(target), rules, at)
 
 
-def recall(key: Key, maps: bool, two_way: bool) -> Any:
+def cached_pass(key: PassKey, maps: bool, two_way: bool) -> Any:
     """A known pass with at least what is wanted: one that kept maps also serves those who want none."""
     for known, known_maps, known_two_way, flow in _memory.flows:
-        if known_maps >= maps and known_two_way >= two_way and known.same(key):
+        if known_maps >= maps and known_two_way >= two_way and known.matches(key):
             return flow
     return None
 
 
-def remember(key: Key, maps: bool, two_way: bool, flow: Any) -> None:
+def store_pass(key: PassKey, maps: bool, two_way: bool, flow: Any) -> None:
     _memory.flows.append((key, maps, two_way, flow))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relprop.engine.module_stack import calls, module_of, path_of
+from relprop.engine.module_stack import module_frames, module_of, path_of
 from relprop.errors import UnruledOpError
 from relprop.ops import LIKE, VALUELESS, Op
 from relprop.rulebook.product import live_tensors
@@ -32,8 +32,8 @@ def function_running() -> str | None:
     return None
 
 
-def here() -> str:
-    running = [module_of(frame) for frame in calls()]
+def location() -> str:
+    running = [module_of(frame) for frame in module_frames()]
     return f' in "{path_of(running[0], running[-1])}"' if running else ""
 
 
@@ -53,7 +53,7 @@ def flows_back(result: Any, args: tuple[Any, ...]) -> bool:
 
 
 def refusal(op: Op, reason: str, where: str | None = None) -> UnruledOpError:
-    return UnruledOpError(f'relevance reached "{op.name}"{here() if where is None else where}, {reason}')
+    return UnruledOpError(f'relevance reached "{op.name}"{location() if where is None else where}, {reason}')
 
 
 def with_gradient(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
@@ -70,7 +70,7 @@ def with_gradient(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result:
 
 def guard(result: Any, op: Op, rules: RuleSet, reason: str) -> Any:
     """Relevance that reaches such an operation is an error; on a branch that it never reaches, no harm."""
-    where = here()
+    where = location()
 
     def refuse(relevance: Tensor) -> None:
         if not _gradient_flows(rules) and torch.count_nonzero(relevance):
@@ -86,7 +86,7 @@ def guard(result: Any, op: Op, rules: RuleSet, reason: str) -> Any:
 
 def _gradient_flows(rules: RuleSet) -> bool:
     """Whether the way back is the gradient's, of rules that carry relevance after it."""
-    return rules.way.phase is not None and rules.way.phase.gradient
+    return rules.settings.phase is not None and rules.settings.phase.gradient
 
 
 def opaque_functions(value: Tensor) -> Iterator[Any]:

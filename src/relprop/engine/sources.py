@@ -13,13 +13,23 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from relprop.engine.leaves import Leaf, Lookup, Place, Shadows, batch_of, describes, explained, tensors, told_apart
+from relprop.engine.leaves import (
+    IntegerTracker,
+    Leaf,
+    Lookup,
+    Place,
+    batch_of,
+    describes_other_inputs,
+    distinct_parts,
+    explained_parts,
+    tensors,
+)
 from relprop.engine.observer import Observer
-from relprop.engine.survey import Choice, Reading, hands_on
-from relprop.engine.units import Rows, prove, rows_of_leaf
+from relprop.engine.survey import LeafPlace, ReadingPlan, returns_input
+from relprop.engine.units import Rows, proved_rows, rows_of_leaf
 from relprop.ops import Op
 
-KEPT_PROOFS = 64
+MAX_CACHED_PROOFS = 64
 # "leaf": every part as it enters. "tokens": token ids as they enter, all else where it is read by default.
 At = Literal["block", "word_embeddings", "input", "leaf", "tokens"]
 PLACES = ("block", "word_embeddings", "input")
@@ -38,7 +48,7 @@ class Source:
     leaf: Tensor
     rows: Rows
     enters: bool  # the part itself as it enters, not a state further up
-    whole_numbers: bool  # the part is of whole numbers
+    is_integer: bool  # the part is of whole numbers
     features: tuple[int, ...] = ()  # axes of the part that are features of its units
     lookup: Lookup | None = None
     looked_up: Tensor | None = None  # the whole numbers that the lookup embedded
@@ -74,18 +84,18 @@ class Sources(Observer):
     def __init__(
         self,
         inputs: Mapping[str, Any],
-        reading: Reading | None = None,
+        plan: ReadingPlan | None = None,
         edit: Edit | None = None,
         live: bool = True,
         probe: Probe | None = None,
     ) -> None:
-        self.parts = told_apart(explained(inputs))
+        self.parts = distinct_parts(explained_parts(inputs))
         self._inputs = inputs
         self._digest: tuple[Any, ...] | None = None
         self.placed: list[Source] = []
         self.leaves: list[Leaf] = []
-        self._shadows = Shadows(self.parts)
-        self._reading, self._edit, self._live, self._probe = reading, edit, live, probe
+        self._integers = IntegerTracker(self.parts)
+        self._plan, self._edit, self._live, self._probe = plan, edit, live, probe
         self._below: dict[int, tuple[Tensor, frozenset[int]]] = {}  # states that depend on leaves not yet placed
         self._calls: dict[int, int] = {}  # per leaf: how many calls depended on it
         self._trace: dict[int, list[str]] = {}  # and what they were
@@ -94,12 +104,12 @@ class Sources(Observer):
     @property
     def mixed(self) -> set[str]:
         """Parts that also enter in a way that was not followed."""
-        return self._shadows.mixed
+        return self._integers.mixed
 
     @property
     def unfollowed(self) -> tuple[str, ...]:
         """Parts that the output depends on, and nobody knows how."""
-        return () if self._reading is None else self._reading.unfollowed
+        return () if self._plan is None else self._plan.unfollowed
 
     @property
     def live(self) -> list[Tensor]:
@@ -108,11 +118,11 @@ class Sources(Observer):
 
     @property
     def all_placed(self) -> bool:
-        entered = self._reading is None or len(self.leaves) == len(self._reading.choices)
+        entered = self._plan is None or len(self.leaves) == len(self._plan.leaf_places)
         return entered and not self._waiting
 
     @property
-    def passed_by(self) -> list[Tensor]:
+    def leaves_below(self) -> list[Tensor]:
         """Leaves below the places where they are read: nothing should flow back to them."""
         placed = {id(source.leaf) for source in self.placed}
         return [leaf.tensor for leaf in self.leaves if leaf.tensor.requires_grad and id(leaf.tensor) not in placed]
@@ -128,11 +138,11 @@ class Sources(Observer):
         return {**inputs, **detached, **self.parts, **made}
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        if not self._shadows.concern(args, kwargs):
+        if not self._integers.tracks(args, kwargs):
             return result
-        entering = self._shadows.entering(op, args, result)
+        entering = self._integers.entry_of(op, args, result)
         if entering is None:
-            self._shadows.follow(op, args, kwargs, result)
+            self._integers.follow(op, args, kwargs, result)
             return result
         whole, part, elements = entering
 
@@ -152,37 +162,41 @@ class Sources(Observer):
         enter by itself, it is no leaf.
         """
         number = len(self.leaves)
-        choice = self._choice(number, leaf)
-        if choice is None and self._reading is not None:
+        place_of_leaf = self._next_place(number, leaf)
+        if place_of_leaf is None and self._plan is not None:
             if table:
                 raise MisfitError(f'"{leaf.part}" enters otherwise than before')
             return values
-        if (choice is None and self._probe is None) or (choice is not None and choice.reached and choice.calls is None):
-            return self._place(leaf, choice)
+        if (place_of_leaf is None and self._probe is None) or (
+            place_of_leaf is not None and place_of_leaf.reached and place_of_leaf.calls is None
+        ):
+            return self._place(leaf, place_of_leaf)
         self.leaves.append(leaf)
-        if choice is None or choice.reached:
+        if place_of_leaf is None or place_of_leaf.reached:
             leaf.tensor.requires_grad_()
             values = leaf.tensor.clone()
             self._below[id(values)] = (values, frozenset((number,)))
             self._waiting.add(number)
         return values
 
-    def _choice(self, number: int, leaf: Leaf) -> Choice | None:
+    def _next_place(self, number: int, leaf: Leaf) -> LeafPlace | None:
         """Where the leaf is to be read, if it is the one that comes next."""
-        if self._reading is None or number >= len(self._reading.choices):
+        if self._plan is None or number >= len(self._plan.leaf_places):
             return None
-        choice = self._reading.choices[number]
-        return choice if (choice.part, choice.entry) == (leaf.part, leaf.entry) else None
+        place_of_leaf = self._plan.leaf_places[number]
+        return place_of_leaf if (place_of_leaf.part, place_of_leaf.entry) == (leaf.part, leaf.entry) else None
 
-    def _place(self, leaf: Leaf, choice: Choice | None) -> Tensor:
-        place, features = (leaf.place, ()) if choice is None else (choice.place, choice.features)
+    def _place(self, leaf: Leaf, place_of_leaf: LeafPlace | None) -> Tensor:
+        place, features = (leaf.place, ()) if place_of_leaf is None else (place_of_leaf.place, place_of_leaf.features)
         rows = rows_of_leaf(leaf, self.parts[leaf.part].shape, features)
         whole = leaf.place == "word_embeddings"
-        tensor = self._made(Source(leaf.part, place, leaf.tensor, rows, True, whole, features, leaf.lookup, leaf.whole))
+        tensor = self._make_live(
+            Source(leaf.part, place, leaf.tensor, rows, True, whole, features, leaf.lookup, leaf.whole)
+        )
         self.leaves.append(replace(leaf, tensor=tensor))
         return tensor.clone()
 
-    def _made(self, source: Source) -> Tensor:
+    def _make_live(self, source: Source) -> Tensor:
         source = replace(source, leaf=source.leaf.detach())
         values = source.leaf if self._edit is None else self._edit(source)
         leaf = values.detach().requires_grad_(self._live)
@@ -193,7 +207,7 @@ class Sources(Observer):
         """Whether a call is made with states that depend on leaves not yet placed."""
         return bool(self._below) and any(id(one) in self._below for one in tensors((*args, *kwargs.values())))
 
-    def passed(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
+    def after_claimed(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
         """Takes the result of such a call; gives what the model gets for it."""
         made = [one for one in tensors((result,)) if one.requires_grad]
         if not made:
@@ -202,7 +216,7 @@ class Sources(Observer):
         if self._probe is None and any(id(one) not in self._below for one in given):
             raise MisfitError("a part meets others before the place where it is read")
         origins = frozenset[int]().union(*(self._below[id(one)][1] for one in given if id(one) in self._below))
-        if hands_on(given, made):
+        if returns_input(given, made):
             self._below[id(made[0])] = (made[0], origins)
             return result
         for number in origins:
@@ -212,40 +226,42 @@ class Sources(Observer):
             self._below[id(one)] = (one, origins)
         return self._arrive(origins, result) if isinstance(result, Tensor) else result
 
-    def wrote(self, result: Tensor, tensor: Tensor) -> None:
+    def after_claimed_write(self, result: Tensor, tensor: Tensor) -> None:
         if id(result) in self._below:
             self._below[id(tensor)] = (tensor, self._below[id(result)][1])
 
     def _arrive(self, origins: frozenset[int], state: Tensor) -> Tensor:
         if self._probe is not None:
-            return self._try(self._probe, origins, state)
-        assert self._reading is not None
-        here = {number for number in origins if self._reading.choices[number].calls == self._calls[number]}
+            return self._try_state(self._probe, origins, state)
+        assert self._plan is not None
+        here = {number for number in origins if self._plan.leaf_places[number].calls == self._calls[number]}
         if not here:
             return state
-        if here != origins or any(list(self._reading.choices[n].trace) != self._trace[n] for n in here):
+        if here != origins or any(list(self._plan.leaf_places[n].trace) != self._trace[n] for n in here):
             raise MisfitError("it runs otherwise than before")
         number = min(origins)
-        leaf, choice = self.leaves[number], self._reading.choices[number]
-        rows = self._shown(origins, state)
+        leaf, place_of_leaf = self.leaves[number], self._plan.leaf_places[number]
+        rows = self._proved_rows(origins, state)
         if rows is None or not self._are_units(rows, self.parts[leaf.part]):
             raise MisfitError(f'the rows of its first block are not the units of "{leaf.part}"')
-        tensor = self._made(Source(leaf.part, choice.place, state, rows, False, choice.whole, choice.features))
-        self._let_go(origins)
+        tensor = self._make_live(
+            Source(leaf.part, place_of_leaf.place, state, rows, False, place_of_leaf.whole, place_of_leaf.features)
+        )
+        self._release(origins)
         return tensor.clone()
 
-    def _shown(self, origins: frozenset[int], state: Tensor) -> Rows | None:
+    def _proved_rows(self, origins: frozenset[int], state: Tensor) -> Rows | None:
         """The rows of a state, if they read windows of one part. Kept while all that is not floats stays the same."""
         own = [self.leaves[number] for number in sorted(origins)]
         if len({leaf.part for leaf in own}) > 1:
             return None
-        proofs = {} if self._reading is None else self._reading.proofs
+        proofs = {} if self._plan is None else self._plan.proofs
         key = (origins, state.shape, self._contents())
         if (known := proofs.get(key)) is not None:
             return known  # type: ignore[no-any-return]
-        if len(proofs) >= KEPT_PROOFS:
+        if len(proofs) >= MAX_CACHED_PROOFS:
             proofs.clear()
-        proofs[key] = rows = prove(state, own, self.parts[own[0].part].shape)
+        proofs[key] = rows = proved_rows(state, own, self.parts[own[0].part].shape)
         return rows
 
     def _are_units(self, rows: Rows | None, part: Tensor) -> bool:
@@ -260,28 +276,32 @@ class Sources(Observer):
         if self._digest is None:
             steering = {n: v for n, v in self._inputs.items() if isinstance(v, Tensor)}
             self._digest = tuple(
-                (name, value.shape, _digest(value) if describes(name) or not value.is_floating_point() else None)
+                (
+                    name,
+                    value.shape,
+                    _digest(value) if describes_other_inputs(name) or not value.is_floating_point() else None,
+                )
                 for name, value in steering.items()
             )
         return self._digest
 
-    def _try(self, probe: Probe, origins: frozenset[int], state: Tensor) -> Tensor:
+    def _try_state(self, probe: Probe, origins: frozenset[int], state: Tensor) -> Tensor:
         due = [number for number in origins if self._calls[number] in probe.calls[number]]
         if not due:
             return state
-        shown = self._shown(origins, state)
+        shown = self._proved_rows(origins, state)
         for number in due:
             units = self._are_units(shown, self.parts[self.leaves[number].part])
             probe.shown[number][self._calls[number]] = shown if units else None
             probe.mixed[number] += shown is None
         if all(probe.done(number, self._calls[number]) for number in origins):
-            self._let_go(origins)
+            self._release(origins)
             state = state.detach()
         if all(probe.done(number, self._calls.get(number, 0)) for number in range(len(probe.calls))):
             raise ProbedError
         return state
 
-    def _let_go(self, origins: frozenset[int]) -> None:
+    def _release(self, origins: frozenset[int]) -> None:
         self._waiting -= origins
         self._below = {key: entry for key, entry in self._below.items() if not entry[1] <= origins}
 

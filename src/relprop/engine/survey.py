@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from relprop.engine.leaves import Leaf, Place
-from relprop.engine.module_stack import calls, module_of
+from relprop.engine.module_stack import module_frames, module_of
 from relprop.engine.observer import Observer
 from relprop.ops import Op
 from relprop.rulebook.product import live_tensors
@@ -33,7 +33,7 @@ _PRODUCTS = {"matmul", "einsum", "baddbmm", "tensordot"}
 
 
 @dataclass(frozen=True)
-class Choice:
+class LeafPlace:
     """Where a leaf is read: at the leaf itself, or at the result of so many calls after it."""
 
     part: str
@@ -48,11 +48,13 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingPlan:
     """Where every leaf of a model is read, in the order in which they come; and its blocks, in the order of calls."""
 
-    choices: tuple[Choice, ...]
-    held: tuple[weakref.ref[nn.Module], ...] = field(default=(), repr=False)  # weakly: it is kept as long as the model
+    leaf_places: tuple[LeafPlace, ...]
+    block_refs: tuple[weakref.ref[nn.Module], ...] = field(
+        default=(), repr=False
+    )  # weakly: it is kept as long as the model
     one_stream: bool = True  # all attention is among the rows of one stream of states
     unfollowed: tuple[str, ...] = ()  # parts that the output depends on, and nobody knows how
     proofs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what rows were shown to be
@@ -61,7 +63,7 @@ class Reading:
     @property
     def blocks(self) -> list[nn.Module]:
         """The module calls that hold one attention each, in their order."""
-        return [block for one in self.held if (block := one()) is not None]
+        return [block for one in self.block_refs if (block := one()) is not None]
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,13 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class _Attention:
+class _AttentionCall:
     """A product of attention weights and values: the module calls around it, outermost first."""
 
     frames: tuple[FrameType, ...]
     square: bool  # of all rows by all rows
     calls: int  # that came before it
-    asking: bool  # its queries depend on the input; else they are learned
+    live_queries: bool  # its queries depend on the input; else they are learned
 
 
 class Recorder(Observer):
@@ -88,7 +90,7 @@ class Recorder(Observer):
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
-        self.attentions: list[_Attention] = []
+        self.attentions: list[_AttentionCall] = []
         self.first: tuple[FrameType, ...] = ()  # the module calls around the first live call, and around the last
         self.last: tuple[FrameType, ...] = ()
         self._weights: dict[int, Tensor] = {}  # results of softmax, and what handed them on
@@ -96,33 +98,33 @@ class Recorder(Observer):
     def claims(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return True
 
-    def passed(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    def after_claimed(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         given = live_tensors(args, tuple(kwargs.values()))
-        if (made := live_tensors(result)) and not hands_on(given, made):
+        if (made := live_tensors(result)) and not returns_input(given, made):
             self.calls.append(_Call(op.name, tuple(one.grad_fn for one in made), len(given)))
-            self.last = tuple(reversed(list(calls())))
+            self.last = tuple(reversed(list(module_frames())))
             self.first = self.first or self.last
-        self._attend(op, args, result)
+        self._record_attention(op, args, result)
         return result
 
-    def _attend(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
+    def _record_attention(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
         if op.name == "scaled_dot_product_attention":
-            self._attended(args[0].shape[-2] == args[1].shape[-2], args[0].requires_grad)
+            self._add_attention(args[0].shape[-2] == args[1].shape[-2], args[0].requires_grad)
         elif op.name == "multi_head_attention_forward":
-            self._attended(args[0].shape == args[1].shape, args[0].requires_grad)
+            self._add_attention(args[0].shape == args[1].shape, args[0].requires_grad)
         elif (product := _PRODUCTS_OF_WEIGHTS.get(op.name)) is not None and id(args[product]) in self._weights:
             weights = args[product]
-            self._attended(weights.shape[-2] == weights.shape[-1], _both_live(weights))
+            self._add_attention(weights.shape[-2] == weights.shape[-1], _both_live(weights))
             self._weights.clear()
-        elif isinstance(result, Tensor) and hands_weights_on(op, args, result, self._weights):
+        elif isinstance(result, Tensor) and keeps_weights(op, args, result, self._weights):
             self._weights[id(result)] = result
 
-    def _attended(self, square: bool, asking: bool) -> None:
-        frames = tuple(reversed(list(calls())))
-        self.attentions.append(_Attention(frames, square, len(self.calls), asking))
+    def _add_attention(self, square: bool, live_queries: bool) -> None:
+        frames = tuple(reversed(list(module_frames())))
+        self.attentions.append(_AttentionCall(frames, square, len(self.calls), live_queries))
 
     @property
-    def in_blocks(self) -> list[_Attention]:
+    def in_blocks(self) -> list[_AttentionCall]:
         """Up to the last attention among all rows: what attends otherwise behind it is a head that pools."""
         square = [number for number, one in enumerate(self.attentions) if one.square]
         return self.attentions[: square[-1] + 1] if square else self.attentions
@@ -163,12 +165,14 @@ _CARRIES = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "do
             "clone", "masked_fill", "nan_to_num", "mul"}  # fmt: skip
 
 
-def hands_weights_on(op: Op, args: tuple[Any, ...], result: Tensor, known: Mapping[int, Tensor]) -> bool:
+def keeps_weights(op: Op, args: tuple[Any, ...], result: Tensor, cached_plans: Mapping[int, Tensor]) -> bool:
     """A softmax makes attention weights; dropout, casts and reshapes hand them on."""
-    return (op.name == "softmax" and result.dim() >= 3) or (op.name in _CARRIES and bool(args) and id(args[0]) in known)
+    return (op.name == "softmax" and result.dim() >= 3) or (
+        op.name in _CARRIES and bool(args) and id(args[0]) in cached_plans
+    )
 
 
-def hands_on(given: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
+def returns_input(given: Sequence[Tensor], made: Sequence[Tensor]) -> bool:
     """Whether a call gave a tensor back as it was, as dropout and casts may: it made nothing."""
     return len(made) == 1 and any(one.grad_fn is made[0].grad_fn for one in given)
 
@@ -182,34 +186,34 @@ def one_stream(recorder: Recorder, value: Tensor, leaves: Sequence[Leaf]) -> boo
 
     So it is where between any two of them lies a state that all ways lead through, and queries are not learned.
     """
-    order, on_the_way = _ordered([value.grad_fn], recorder.calls)
+    order, contributing = _ordered([value.grad_fn], recorder.calls)
     reach = _reach(order, leaves)
-    cuts = _cuts(order, {node for node in on_the_way if reach[node]})
+    cuts = _cuts(order, {node for node in contributing if reach[node]})
     places = [number for number, call in enumerate(recorder.calls) if any(node in cuts for node in call.nodes)]
     own = recorder.in_blocks
     met = all(any(a.calls <= place < b.calls for place in places) for a, b in pairwise(own))
-    return met and all(one.asking for one in own)
+    return met and all(one.live_queries for one in own)
 
 
 @dataclass(frozen=True)
-class Way:
+class LeafPath:
     """The calls that depend on a leaf, before units can mix; and the states that all its ways lead through."""
 
     names: tuple[str, ...]
     states: tuple[tuple[int, bool], ...]  # so many calls after the leaf; and whether other parts are in it too
 
 
-def ways(calls: Sequence[_Call], value: Tensor, leaves: Sequence[Leaf]) -> list[Way | None]:
+def leaf_paths(calls: Sequence[_Call], value: Tensor, leaves: Sequence[Leaf]) -> list[LeafPath | None]:
     """Per leaf: after how many calls that depend on it come the states that all its ways to `value` lead through.
 
     Only those before units can mix. None for a leaf that `value` does not depend on.
     """
-    order, on_the_way = _ordered([value.grad_fn], calls)
+    order, contributing = _ordered([value.grad_fn], calls)
     reach = _reach(order, leaves)
-    found: list[Way | None] = []
+    found: list[LeafPath | None] = []
     for number, leaf in enumerate(leaves):
         same = sum(1 << i for i, other in enumerate(leaves) if other.part == leaf.part)
-        own = {node for node in on_the_way if reach[node] >> number & 1}
+        own = {node for node in contributing if reach[node] >> number & 1}
         cuts = _cuts(order, own)
         found.append(_before_mixing(number, cuts, calls, reach, same) if own else None)
     return found
@@ -217,9 +221,9 @@ def ways(calls: Sequence[_Call], value: Tensor, leaves: Sequence[Leaf]) -> list[
 
 def _ordered(roots: list[Any], calls: Sequence[_Call]) -> tuple[list[Any], set[Any]]:
     """All nodes in the order in which they were made, and those that the roots depend on."""
-    on_the_way = _closure(roots)
-    every = on_the_way | _closure([node for call in calls for node in call.nodes])
-    return sorted(every, key=_number), on_the_way
+    contributing = _closure(roots)
+    every = contributing | _closure([node for call in calls for node in call.nodes])
+    return sorted(every, key=_number), contributing
 
 
 def _closure(roots: list[Any]) -> set[Any]:
@@ -267,7 +271,7 @@ def _cuts(order: Sequence[Any], own: set[Any]) -> set[Any]:
     return cuts
 
 
-def _before_mixing(number: int, cuts: set[Any], calls: Sequence[_Call], reach: dict[Any, int], same: int) -> Way:
+def _before_mixing(number: int, cuts: set[Any], calls: Sequence[_Call], reach: dict[Any, int], same: int) -> LeafPath:
     names: list[str] = []
     states: list[tuple[int, bool]] = []
     for call in calls:
@@ -278,14 +282,14 @@ def _before_mixing(number: int, cuts: set[Any], calls: Sequence[_Call], reach: d
         names.append(call.name)
         if len(call.nodes) == 1 and call.nodes[0] in cuts:
             states.append((len(names), bool(reach[call.nodes[0]] & ~same)))
-    return Way(tuple(names), tuple(states))
+    return LeafPath(tuple(names), tuple(states))
 
 
-_readings: weakref.WeakKeyDictionary[nn.Module, dict[Any, list[Reading]]] = weakref.WeakKeyDictionary()
-KEPT = 4  # readings of one model and kind of input: it may run otherwise for other sizes
+_plans: weakref.WeakKeyDictionary[nn.Module, dict[Any, list[ReadingPlan]]] = weakref.WeakKeyDictionary()
+MAX_CACHED_PLANS = 4  # readings of one model and kind of input: it may run otherwise for other sizes
 
 
-def structure(inputs: Mapping[str, Any], target: Any) -> tuple[Any, ...]:
+def call_signature(inputs: Mapping[str, Any], target: Any) -> tuple[Any, ...]:
     """What the way of a computation may depend on, short of the numbers: the arguments, and what is read off."""
     given = tuple(
         (name, value.dtype, value.dim()) if isinstance(value, Tensor) else (name, type(value))
@@ -294,11 +298,11 @@ def structure(inputs: Mapping[str, Any], target: Any) -> tuple[Any, ...]:
     return given, getattr(target, "__code__", type(target)) if is_own_function(target) else None
 
 
-def known(model: nn.Module, key: Any) -> list[Reading]:
-    return list(_readings.get(model, {}).get(key, ()))
+def cached_plans(model: nn.Module, key: Any) -> list[ReadingPlan]:
+    return list(_plans.get(model, {}).get(key, ()))
 
 
-def remember(model: nn.Module, key: Any, reading: Reading) -> None:
-    kept = _readings.setdefault(model, {}).setdefault(key, [])
+def cache_plan(model: nn.Module, key: Any, reading: ReadingPlan) -> None:
+    kept = _plans.setdefault(model, {}).setdefault(key, [])
     kept.insert(0, reading)
-    del kept[KEPT:]
+    del kept[MAX_CACHED_PLANS:]

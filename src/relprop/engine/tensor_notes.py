@@ -34,7 +34,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Reduction:
     """A sum (or mean), a maximum, or log(sum(exp)) over some of a root's dimensions, up to scale and shape."""
 
     kind: str
@@ -57,7 +57,7 @@ class Note:
 
     version: int
     origin: Origin | None = None
-    summary: Summary | None = None
+    reduction: Reduction | None = None
     exponential: bool = False  # exp(...), perhaps masked
     exponent: Root | None = None  # of exp(...) as it is
     weights: Root | None = None  # of a product with exp(...): attention before its normalisation

@@ -80,7 +80,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Columns:
+class UnitIndex:
     """To which example and unit the rows of a state belong; -1 for a row that is none of them."""
 
     example: Tensor  # [rows]
@@ -89,7 +89,7 @@ class Columns:
     units: int
     windows: Tensor | None = None  # [examples, units, axes of the part but the batch, 2]: first and last element
 
-    def added(self, values: Tensor) -> Tensor:
+    def summed(self, values: Tensor) -> Tensor:
         """[examples, units] from values of the rows."""
         kept = self.unit >= 0
         index = (self.example * self.units + self.unit)[kept].to(values.device)
@@ -97,14 +97,14 @@ class Columns:
         return total.index_add(0, index, values[kept.to(values.device)]).view(self.examples, self.units)
 
 
-def columns(
+def unit_index(
     rows: Rows,
     examples: int,
     axis: int | None,
     by_element: bool,
     features: tuple[int, ...] = (),
     owner: Tensor | None = None,
-) -> Columns:
+) -> UnitIndex:
     """`axis`: the part's axis of examples; None where `owner` tells the example of each row, or there is but one.
 
     `by_element`: units are the part's elements, those along `features` together, whatever row reads them. Else they are
@@ -119,7 +119,7 @@ def columns(
         unit = torch.zeros_like(example)
         for i in others:
             unit = unit * rows.shape[i] + rows.low[:, i]
-        return Columns(example, torch.where(rows.empty, -1, unit), examples, prod(rows.shape[i] for i in others))
+        return UnitIndex(example, torch.where(rows.empty, -1, unit), examples, prod(rows.shape[i] for i in others))
     return _by_row(rows, example, examples, axis)
 
 
@@ -134,7 +134,7 @@ def _with_empty_rows(example: Tensor, grid: tuple[int, ...], examples: int) -> T
     return example
 
 
-def _by_row(rows: Rows, example: Tensor, examples: int, axis: int | None) -> Columns:
+def _by_row(rows: Rows, example: Tensor, examples: int, axis: int | None) -> UnitIndex:
     """Rows of an example, in their order, are its units; examples with fewer rows end in units that read nothing."""
     axes = [i for i in range(len(rows.shape)) if i != axis]
     counts = torch.bincount(example[example >= 0], minlength=examples)
@@ -147,7 +147,7 @@ def _by_row(rows: Rows, example: Tensor, examples: int, axis: int | None) -> Col
     unit = torch.full_like(example, -1)
     for mine in own:
         unit[mine] = index[: len(mine)]
-    return Columns(example, unit, examples, len(first), windows[:, first])
+    return UnitIndex(example, unit, examples, len(first), windows[:, first])
 
 
 def _distinct(windows: Tensor, empty: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,7 +161,7 @@ def _distinct(windows: Tensor, empty: Tensor) -> tuple[Tensor, Tensor]:
     return first[order], rank[index]
 
 
-def owners(rows: Rows, plain: Tensor, scaled: Tensor) -> Tensor | None:
+def row_owners(rows: Rows, plain: Tensor, scaled: Tensor) -> Tensor | None:
     """The example of each row, read off what flowed back to the state from all examples, example i scaled by 2^i.
 
     None where a row belongs to several. Rows that nothing flowed back to belong to the example before them.
@@ -190,7 +190,7 @@ def rows_of_leaf(leaf: Leaf, shape: Sequence[int], features: tuple[int, ...] = (
     return Rows(axis, grid, torch.where(real, low, 1), torch.where(real, high, 0), tuple(shape))
 
 
-def prove(state: Tensor, leaves: Sequence[Leaf], shape: Sequence[int]) -> Rows | None:
+def proved_rows(state: Tensor, leaves: Sequence[Leaf], shape: Sequence[int]) -> Rows | None:
     """The rows of `state`, if each reads one window of the part of this shape that enters by `leaves`; else None."""
     for axis in ([], [-1], [-1], [-1, 1])[min(state.dim(), 3)]:  # features come last, or second, as in feature maps
         for classes in range(1, MOST_OVERLAP + 1):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from relprop.errors import InputError
 from relprop.methods.block_maps import (
-    Made,
-    Maps,
+    BlockMaps,
+    Transform,
     Variant,
     chain,
     check_variant,
@@ -46,19 +46,19 @@ def attention_last(
 
 
 def _read(
-    maps: Maps,
+    maps: BlockMaps,
     matrices: Sequence[Tensor],
     inputs: Inputs,
     readout: Readout,
     variant: Variant,
-    made: Made = lambda matrix: matrix,
+    transform: Transform = lambda matrix: matrix,
 ) -> Tensor:
     """The read-out row of the product of what is made of the matrices, or the sum of its rows."""
     if readout not in ("row", "all"):
         raise InputError(f'readout is "row" or "all", got "{readout}"')
     if readout == "row":
-        return maps.rolled_out(matrices, made)
-    product = chain(matrices, made)
+        return maps.rolled_out(matrices, transform)
+    product = chain(matrices, transform)
     return (product * maps.rows(inputs, every=variant == "released")).sum(1)
 
 
@@ -83,7 +83,7 @@ def rollout(
     matrices = from_block(maps.folded, start_block)
     scores = _read(maps, matrices, inputs, readout, variant, normalised_with_identity)
     scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
-    between = maps.carried(matrices, normalised_with_identity) if pairs else None
+    between = maps.pair_flows(matrices, normalised_with_identity) if pairs else None
     return maps.attribution("rollout", scores, inputs, between)
 
 
@@ -105,7 +105,7 @@ def gae(
     """
     check_variant(variant)
     maps = gradient_maps(model, inputs, target, "gae", lambda a, g: mean_heads((a * g).clamp_min_(0)))
-    between = maps.carried(maps.folded, with_identity) if pairs else None
+    between = maps.pair_flows(maps.folded, with_identity) if pairs else None
     if variant == "paper":
         return maps.attribution(
             "gae", _read(maps, maps.folded, inputs, readout, variant, with_identity), inputs, between
@@ -119,7 +119,7 @@ def gae(
     return maps.attribution("gae", scores, inputs, between)
 
 
-def _own(maps: Maps) -> Tensor:
+def _own(maps: BlockMaps) -> Tensor:
     """1 at the read-out token."""
     return torch.zeros_like(maps.readout).scatter(1, maps.readout.argmax(1, keepdim=True), 1)
 

@@ -9,41 +9,42 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.capture import HeadMask, Watch
-from relprop.engine.captured_maps import Block, Fold, Map
-from relprop.engine.model_call import wide
-from relprop.engine.passes import Flow, attend, propagate
+from relprop.engine.capture import CaptureOptions, HeadMask
+from relprop.engine.captured_maps import AttentionMap, BlockInput, Fold
+from relprop.engine.forward_passes import forward_maps
+from relprop.engine.passes import Flow, propagate
 from relprop.engine.sources import Source
-from relprop.engine.units import Columns
+from relprop.engine.units import UnitIndex
 from relprop.errors import InputError, ModelError
-from relprop.methods.unit_scores import Inputs, attribution, columns_of, without_padding
+from relprop.methods.unit_scores import Inputs, attribution, unit_index_of, without_padding
+from relprop.ops import at_least_float32
 from relprop.padding import real_rows
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Attribution
 
 Variant = Literal["paper", "released"]
-Made = Callable[[Tensor], Tensor]
+Transform = Callable[[Tensor], Tensor]
 
 
-def _as_it_is(matrix: Tensor) -> Tensor:
+def _identity(matrix: Tensor) -> Tensor:
     return matrix
 
 
 @dataclass(frozen=True)
-class Maps:
+class BlockMaps:
     """What was made of every block's map, and the read-out."""
 
     folded: tuple[Tensor, ...]
     readout: Tensor  # [batch, rows], sums to 1
     flow: Flow
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[BlockInput, ...] = ()
 
     def attribution(self, method: str, scores: Tensor, inputs: Inputs, pairs: Tensor | None = None) -> Attribution:
         """Scores of the rows as an attribution; padding at 0."""
         (source,) = self.flow.sources
-        found = columns_of(self.flow, source)
-        parts = {source.part: without_padding(found.added(_as_rows(scores, source, found)), source.part, inputs)}
+        found = unit_index_of(self.flow, source)
+        parts = {source.part: without_padding(found.summed(_as_rows(scores, source, found)), source.part, inputs)}
         return attribution(self.flow, method, parts, pairs=pairs)
 
     def rows(self, inputs: Inputs, every: bool = False) -> Tensor:
@@ -60,18 +61,18 @@ class Maps:
         """The read-out row of a [batch, rows, columns] matrix; a weighted mean where several rows are read."""
         return torch.einsum("br,brc->bc", self.readout, matrix)
 
-    def rolled_out(self, matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
+    def rolled_out(self, matrices: Sequence[Tensor], transform: Transform = _identity) -> Tensor:
         """The read-out row of the product of what is `made` of the blocks' matrices, last block leftmost."""
         row = self.readout[:, None]
         for matrix in reversed(matrices):
-            row = row @ made(matrix)
+            row = row @ transform(matrix)
         return row[:, 0]
 
-    def carried(self, matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
+    def pair_flows(self, matrices: Sequence[Tensor], transform: Transform = _identity) -> Tensor:
         """[batch, rows, columns]: how much of the rolled-out row went from column to row, all blocks together."""
         total, row = torch.zeros_like(matrices[0]), self.readout
         for matrix in reversed(matrices):
-            step = row[..., None] * made(matrix)
+            step = row[..., None] * transform(matrix)
             total, row = total + step, step.sum(1)
         return total
 
@@ -87,20 +88,22 @@ def weight_maps(
     fold: Callable[[Tensor], Tensor],
     *,
     last: bool = False,
-) -> Maps:
+) -> BlockMaps:
     """`fold(A_b)` of every block, from a forward pass: A_b = attention weights [batch, heads, queries, keys].
 
     On request of the `last` block alone.
     """
 
-    def on(one: Map) -> Tensor:
-        return fold(_given(one.weights))
+    def fold_map(one: AttentionMap) -> Tensor:
+        return fold(_known_weights(one.weights))
 
-    maps = _checked(attend(model, inputs, target, Watch(fold=on, last=last)), method, on)
+    maps = _block_maps(forward_maps(model, inputs, target, CaptureOptions(fold=fold_map, last=last)), method, fold_map)
     if _reads_nothing(maps.readout).any():
         # The gradient of a saturated head is 0 everywhere. Under these rules it is not, and tells which rows are read.
-        flow = propagate(model, inputs, target, rulesets.lrp_conservative, watch=Watch(fold=on, last=last))
-        maps = replace(maps, readout=_checked(flow, method, on).readout)
+        flow = propagate(
+            model, inputs, target, rulesets.lrp_conservative, capture=CaptureOptions(fold=fold_map, last=last)
+        )
+        maps = replace(maps, readout=_block_maps(flow, method, fold_map).readout)
         _check_read(maps.readout, method)
     return maps
 
@@ -115,20 +118,20 @@ def gradient_maps(
     blocks: bool = False,
     last: bool = False,
     everywhere: bool = False,
-) -> Maps:
+) -> BlockMaps:
     """`fold(A_b, G_b)` of every block: G_b = gradient of the target by A_b.
 
     On request with the blocks' inputs, or of the `last` block alone (the others' G_b is 0). `everywhere`: also where
     the model does not attend, as the released code takes it.
     """
 
-    def on(one: Map) -> Tensor:
-        a = _given(one.weights)
+    def fold_map(one: AttentionMap) -> Tensor:
+        a = _known_weights(one.weights)
         return fold(a, _attended(a, one.gradient, everywhere))
 
-    watch = Watch(fold=on, blocks=blocks, last=last)
-    flow = propagate(model, inputs, target, rulesets.gradient, watch=watch)
-    return _with_gradient(_checked(flow, method, on), method)
+    capture = CaptureOptions(fold=fold_map, blocks=blocks, last=last)
+    flow = propagate(model, inputs, target, rulesets.gradient, capture=capture)
+    return _with_gradient(_block_maps(flow, method, fold_map), method)
 
 
 def relevance_maps(
@@ -140,13 +143,15 @@ def relevance_maps(
     fold: Callable[[Tensor], Tensor],
     *,
     last: bool = False,
-) -> Maps:
+) -> BlockMaps:
     """`fold(R_b)` of every block: R_b = relevance at A_b. On request of the `last` alone (the others' is 0)."""
 
-    def on(one: Map) -> Tensor:
-        return fold(_attended(_given(one.weights), one.relevance))
+    def fold_map(one: AttentionMap) -> Tensor:
+        return fold(_attended(_known_weights(one.weights), one.relevance))
 
-    maps = _checked(propagate(model, inputs, target, rules, watch=Watch(fold=on, last=last)), method, on)
+    maps = _block_maps(
+        propagate(model, inputs, target, rules, capture=CaptureOptions(fold=fold_map, last=last)), method, fold_map
+    )
     _check_read(maps.readout, method)
     return maps
 
@@ -159,16 +164,16 @@ def two_way_maps(
     rules: RuleSet,
     fold: Callable[[Tensor, Tensor], Tensor],
     heads: HeadMask | None = None,
-) -> Maps:
+) -> BlockMaps:
     """`fold(G_b, R_b)` of every block, from one forward pass."""
 
-    def on(one: Map) -> Tensor:
-        a = _given(one.weights)
+    def fold_map(one: AttentionMap) -> Tensor:
+        a = _known_weights(one.weights)
         return fold(_attended(a, one.gradient), _attended(a, one.relevance))
 
-    watch = Watch(heads, on)
-    flow = propagate(model, inputs, target, rules, watch=watch, two_way=True)
-    return _with_gradient(_checked(flow, method, on), method)
+    capture = CaptureOptions(heads, fold_map)
+    flow = propagate(model, inputs, target, rules, capture=capture, two_way=True)
+    return _with_gradient(_block_maps(flow, method, fold_map), method)
 
 
 def _reads_nothing(readout: Tensor) -> Tensor:
@@ -184,9 +189,9 @@ def _check_read(readout: Tensor, method: str) -> None:
         )
 
 
-def _with_gradient(maps: Maps, method: str) -> Maps:
+def _with_gradient(maps: BlockMaps, method: str) -> BlockMaps:
     """The maps, unless an example's gradient is 0 throughout: it would weigh every token with 0."""
-    last = maps.flow.seen.last if maps.flow.seen is not None else None
+    last = maps.flow.captured.last if maps.flow.captured is not None else None
     gradient = None if last is None else last.gradient
     if gradient is not None:
         for number in torch.nonzero((gradient == 0).flatten(1).all(1)).flatten().tolist():
@@ -198,13 +203,13 @@ def _with_gradient(maps: Maps, method: str) -> Maps:
     return maps
 
 
-def _checked(flow: Flow, method: str, fold: Fold) -> Maps:
+def _block_maps(flow: Flow, method: str, fold: Fold) -> BlockMaps:
     """One self-attention map a block, or an error that says what to use instead."""
-    assert flow.seen is not None
-    maps = flow.seen.maps
+    assert flow.captured is not None
+    maps = flow.captured.maps
     if not maps:
         raise ModelError(f'"{method}" needs attention maps, and this model has none to see; use lrp_ah_ln instead')
-    readout = flow.seen.readout()
+    readout = flow.captured.readout()
     square = (*readout.shape, readout.shape[-1])  # [batch, rows, rows]
     fitting = [one for one in maps if len(one.shape) == 4 and (one.shape[0], *one.shape[2:]) == square]
     unlike = len(fitting) < len(maps) or len({one.block for one in maps}) < len(maps)
@@ -226,20 +231,20 @@ def _checked(flow: Flow, method: str, fold: Fold) -> Maps:
         )
     kept = [one for one in maps if one.folded is not None or one.weights is not None]
     folded = tuple(fold(one) if one.folded is None else one.folded for one in kept)
-    blocks = tuple(flow.seen.blocks[one.block] for one in maps) if flow.seen.blocks else ()
-    return Maps(folded, readout.to(folded[0]), flow, blocks)
+    blocks = tuple(flow.captured.blocks[one.block] for one in maps) if flow.captured.blocks else ()
+    return BlockMaps(folded, readout.to(folded[0]), flow, blocks)
 
 
-def _as_rows(scores: Tensor, source: Source, found: Columns) -> Tensor:
+def _as_rows(scores: Tensor, source: Source, found: UnitIndex) -> Tensor:
     """[batch, rows] in the order of the source's own rows."""
     order = torch.argsort(found.example, stable=True)  # example by example
     return torch.empty_like(scores.flatten()).scatter(0, order.to(scores.device), scores.flatten())
 
 
-def _given(weights: Tensor | None) -> Tensor:
+def _known_weights(weights: Tensor | None) -> Tensor:
     """The weights. A row that sees nothing (its mask hides every key) is NaN in some models: it attends to nothing."""
     assert weights is not None
-    known = wide(weights)
+    known = at_least_float32(weights)
     return known.masked_fill(known.isnan(), 0)
 
 
@@ -250,14 +255,14 @@ def _attended(weights: Tensor, arrived: Tensor | None, everywhere: bool = False)
     hidden = (weights == 0).all(-1, keepdim=True)  # rows that see nothing
     if not everywhere:
         hidden = hidden | (weights == 0).all(1, keepdim=True)
-    return wide(arrived).masked_fill(hidden, 0)
+    return at_least_float32(arrived).masked_fill(hidden, 0)
 
 
-def chain(matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
+def chain(matrices: Sequence[Tensor], transform: Transform = _identity) -> Tensor:
     """The product of what is `made` of the blocks' matrices, last block leftmost."""
-    product = made(matrices[0])
+    product = transform(matrices[0])
     for matrix in matrices[1:]:
-        product = made(matrix) @ product
+        product = transform(matrix) @ product
     return product
 
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.decompose import Mixing, decompose
-from relprop.engine.model_call import wide
+from relprop.engine.decompose import AttentionSubBlock, decompose
 from relprop.errors import InputError, ModelError
 from relprop.methods.block_maps import Variant, check_variant, weight_maps
 from relprop.methods.unit_scores import Inputs
+from relprop.ops import at_least_float32
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -52,14 +52,14 @@ def alti(
             f'"alti" needs attention that is added to the residual stream, block by block: {reason}; '
             "use rollout or lrp_ah_ln instead"
         ) from None
-    return maps.attribution("alti", maps.rolled_out(layers), inputs, maps.carried(layers) if pairs else None)
+    return maps.attribution("alti", maps.rolled_out(layers), inputs, maps.pair_flows(layers) if pairs else None)
 
 
-def contributions(mixing: Mixing, measure: Measure, stabiliser: float = 0.0) -> Tensor:
+def contributions(mixing: AttentionSubBlock, measure: Measure, stabiliser: float = 0.0) -> Tensor:
     """[batch, rows, tokens]: the share of each token in the output of each row."""
-    y = wide(mixing.output.detach())
+    y = at_least_float32(mixing.output.detach())
     columns = [_nearness(t, y.reshape(t.shape), measure, stabiliser) for t in mixing.vectors()]
-    return shares(torch.stack(columns, -1))
+    return row_shares(torch.stack(columns, -1))
 
 
 def _nearness(t: Tensor, y: Tensor, measure: Measure, stabiliser: float) -> Tensor:
@@ -73,7 +73,7 @@ def _length(x: Tensor, p: int) -> Tensor:
     return length
 
 
-def shares(c: Tensor) -> Tensor:
+def row_shares(c: Tensor) -> Tensor:
     """Rows that sum to 1. A row that nothing comes near (its output is all bias) keeps to itself."""
     total = c.sum(-1, keepdim=True)
     return torch.where(total > 0, c / torch.where(total > 0, total, 1), torch.eye(c.shape[-1]).to(c))

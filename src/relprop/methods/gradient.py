@@ -9,30 +9,31 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.leaves import batch_of, explained
-from relprop.engine.model_call import wide
-from relprop.engine.passes import look, propagate
+from relprop.engine.forward_passes import forward_flow
+from relprop.engine.leaves import batch_of, explained_parts
+from relprop.engine.passes import propagate
 from relprop.engine.sources import At, Source
-from relprop.engine.units import columns
+from relprop.engine.units import unit_index
 from relprop.errors import InputError
 from relprop.methods.unit_scores import (
     Inputs,
     Parts,
     attribution,
     content_generator,
-    copies,
+    example_copies,
     examples_first,
     input_relevance,
     mask_of,
     real_units,
-    replaced,
-    select,
-    singles,
+    replaced_ids,
+    select_examples,
+    single_examples,
     unit_scores,
 )
+from relprop.ops import at_least_float32
 from relprop.registry import METHODS
 from relprop.rulebook import rulesets
-from relprop.targets import Chosen
+from relprop.targets import ChosenTarget
 from relprop.types import Attribution
 
 Baseline = int | Tensor | Mapping[str, Tensor] | None
@@ -45,7 +46,7 @@ def gradient(
 ) -> Attribution:
     """L2 norm of the gradient at each unit (saliency)."""
     flow = propagate(model, inputs, target, rulesets.gradient, at=at, checkpoint=checkpoint)
-    norms = unit_scores(flow, [wide(g) for g in flow.arrived], inputs, lambda g: g.norm(dim=-1))
+    norms = unit_scores(flow, [at_least_float32(g) for g in flow.arrived], inputs, lambda g: g.norm(dim=-1))
     return attribution(flow, "gradient", norms)
 
 
@@ -98,13 +99,13 @@ def integrated_gradients(
     batch = batch_of(inputs)
     start = torch.zeros_like(chosen.value)
     total: Parts = {}
-    for owner, point in copies(batch, steps + 1, internal_batch_size):
-        chunk = select(inputs, owner, batch)
+    for owner, point in example_copies(batch, steps + 1, internal_batch_size):
+        chunk = select_examples(inputs, owner, batch)
         own = {name: one[owner.to(one.device)] if isinstance(one, Tensor) else one for name, one in references.items()}
-        way = _Way(alphas[point], chunk, own)
+        path = _BaselinePath(alphas[point], chunk, own)
         targets = [chosen.exact[i] for i in owner]
-        flow = propagate(model, chunk, targets, rulesets.gradient, at=at, edit=way.edit)
-        change = [wide(g) * d for g, d in zip(flow.arrived, way.differences, strict=True)]
+        flow = propagate(model, chunk, targets, rulesets.gradient, at=at, edit=path.edit)
+        change = [at_least_float32(g) * d for g, d in zip(flow.arrived, path.differences, strict=True)]
         on_the_way = point > 0
         for name, part in unit_scores(flow, change, chunk).items():
             weighted = part[on_the_way] * shares[point[on_the_way]].to(part)[:, None]
@@ -114,14 +115,14 @@ def integrated_gradients(
     return attribution(flow, "integrated_gradients", total, chosen, baseline=start)
 
 
-def _checked(model: nn.Module, inputs: Inputs, target: Any) -> Chosen:
+def _checked(model: nn.Module, inputs: Inputs, target: Any) -> ChosenTarget:
     """The target of the inputs as they are, whose examples can be taken one by one."""
-    flow = look(model, inputs, target)
+    flow = forward_flow(model, inputs, target)
     examples_first(flow)
     return flow.chosen
 
 
-class _Way:
+class _BaselinePath:
     """Points on the straight way from the baseline of each part, token ids or numbers, to the input."""
 
     def __init__(self, alphas: Tensor, inputs: Inputs, references: References) -> None:
@@ -130,9 +131,11 @@ class _Way:
 
     def edit(self, source: Source) -> Tensor:
         x, start = source.leaf, self._start(source)
-        self.differences.append(wide(x - start))
-        example = columns(source.rows, len(self._alphas), 0, source.enters).example
-        alphas = torch.where(example >= 0, self._alphas.to(example.device)[example.clamp_min(0)], 1).to(x)
+        self.differences.append(at_least_float32(x - start))
+        single_example = unit_index(source.rows, len(self._alphas), 0, source.enters).example
+        alphas = torch.where(
+            single_example >= 0, self._alphas.to(single_example.device)[single_example.clamp_min(0)], 1
+        ).to(x)
         return start + source.rows.back(alphas[:, None] * source.rows.of(x - start), x.shape)
 
     def _start(self, source: Source) -> Tensor:
@@ -144,7 +147,7 @@ class _Way:
             return (
                 reference.to(source.leaf) if fits and isinstance(reference, Tensor) else torch.zeros_like(source.leaf)
             )
-        return torch.zeros_like(source.leaf) if reference is None else source.lookup(replaced(source, reference))
+        return torch.zeros_like(source.leaf) if reference is None else source.lookup(replaced_ids(source, reference))
 
 
 def _mean_row(source: Source, inputs: Inputs) -> Tensor:
@@ -156,7 +159,7 @@ def _mean_row(source: Source, inputs: Inputs) -> Tensor:
 
 def _references(model: nn.Module, inputs: Inputs, baseline: Baseline) -> References:
     """What each part starts from: token ids, or numbers in the part's shape; None where the start is zero."""
-    parts = explained(inputs)
+    parts = explained_parts(inputs)
     if isinstance(baseline, Tensor):
         if len(parts) != 1:
             raise InputError(f"the inputs are {', '.join(parts)}: give the baseline as a dict, one for each")
@@ -177,9 +180,14 @@ def edited_at(inputs: Inputs) -> At:
 
     A mask of more units than the input has rows (a graph's virtual node) tells so.
     """
-    for name, part in explained(inputs).items():
+    for name, part in explained_parts(inputs).items():
         mask = mask_of(name, inputs)
-        if part.dim() > 2 and mask is not None and len(explained(inputs)) <= 2 and mask.shape[1] == part.shape[1] + 1:
+        if (
+            part.dim() > 2
+            and mask is not None
+            and len(explained_parts(inputs)) <= 2
+            and mask.shape[1] == part.shape[1] + 1
+        ):
             return "block"
     return "leaf"
 
@@ -203,8 +211,8 @@ def smoothgrad(
     chosen = _checked(model, inputs, target)
     batch = batch_of(inputs)
     total: Parts = {}
-    for owner, sample in copies(batch, samples, internal_batch_size):
-        chunk = select(inputs, owner, batch)
+    for owner, sample in example_copies(batch, samples, internal_batch_size):
+        chunk = select_examples(inputs, owner, batch)
         shaker = _Noise(chunk, sample, noise, seed)
         targets = [chosen.exact[i] for i in owner]
         flow = propagate(model, chunk, targets, rulesets.gradient, at=edited_at(inputs), edit=shaker.edit)
@@ -224,11 +232,11 @@ class _Noise:
 
     def edit(self, source: Source) -> Tensor:
         """Rows of one example, in their order, get its noise; those of padding and of no input get none."""
-        found = columns(source.rows, len(self._seeds), 0, source.enters, source.features)
+        found = unit_index(source.rows, len(self._seeds), 0, source.enters, source.features)
         real = real_units(source.part, self._inputs, found.units)
         rows = source.rows.of(source.leaf).clone()
-        first = next(iter(explained(self._inputs)))
-        for number, (alone, seed) in enumerate(zip(singles(self._inputs), self._seeds, strict=True)):
+        first = next(iter(explained_parts(self._inputs)))
+        for number, (alone, seed) in enumerate(zip(single_examples(self._inputs), self._seeds, strict=True)):
             own = (found.example == number) & (found.unit >= 0)
             own[own.clone()] = real[number].to(own.device)[found.unit[own]]
             values = rows[own]

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relprop.engine.capture import HeadMask, Watch
+from relprop.engine.capture import CaptureOptions, HeadMask
 from relprop.engine.passes import propagate
 from relprop.engine.sources import At
 from relprop.errors import InputError
 from relprop.heads import corrupted, heads_of, known_heads
 from relprop.methods.block_maps import (
-    Maps,
+    BlockMaps,
     Variant,
     check_variant,
     from_block,
@@ -32,9 +32,9 @@ from relprop.methods.unit_scores import (
     attribution,
     examples_first,
     input_relevance,
-    joined,
+    join_examples,
     one_target,
-    singles,
+    single_examples,
     unit_scores,
 )
 from relprop.registry import METHODS
@@ -109,16 +109,19 @@ def lrp(
     rules = _relevance_rules(variant)
     rules = down_to_pixels(rules) if at == "input" else rules
     released = variant == "released" and at != "input"  # pixels have no read-out token
-    flow = propagate(model, inputs, target, rules, at=at, watch=Watch() if released else None)
+    flow = propagate(model, inputs, target, rules, at=at, capture=CaptureOptions() if released else None)
     count = 1 if flow.several else len(flow.chosen.value)
     if count > 1 and any(source.rows.grid[0] != count for source in flow.sources):
         examples_first(flow)
         # The rules normalise each example along the first dimension, where this model has something else.
-        each = [lrp(model, one, one_target(target, i), at=at, variant=variant) for i, one in enumerate(singles(inputs))]
-        return joined(each)
+        each = [
+            lrp(model, one, one_target(target, i), at=at, variant=variant)
+            for i, one in enumerate(single_examples(inputs))
+        ]
+        return join_examples(each)
     parts = unit_scores(flow, flow.relevance(), inputs)
-    if released and flow.seen is not None:
-        readout = flow.seen.readout()
+    if released and flow.captured is not None:
+        readout = flow.captured.readout()
         parts = {name: without_readout(scores, readout) for name, scores in parts.items()}
     return attribution(flow, "lrp", parts)
 
@@ -162,7 +165,7 @@ def transformer_attribution(
         blocks = len(maps.folded)
         if not -blocks <= only_block < blocks:
             raise InputError(f"only_block {only_block} is out of range: the model has blocks 0 to {blocks - 1}")
-        between = maps.carried([maps.folded[only_block]]) if pairs else None
+        between = maps.pair_flows([maps.folded[only_block]]) if pairs else None
         return maps.attribution("transformer_attribution", maps.read(maps.folded[only_block]), inputs, between)
     scores, between = _rolled_out(maps, start_block, variant, pairs)
     if variant == "released":
@@ -180,10 +183,10 @@ def _cam(products: Tensor) -> Tensor:
     return mean_heads(products.clamp_min(0))
 
 
-def _rolled_out(maps: Maps, start_block: int, variant: Variant, pairs: bool) -> tuple[Tensor, Tensor | None]:
-    made = normalised_with_identity if variant == "released" else with_identity
+def _rolled_out(maps: BlockMaps, start_block: int, variant: Variant, pairs: bool) -> tuple[Tensor, Tensor | None]:
+    transform = normalised_with_identity if variant == "released" else with_identity
     matrices = from_block(maps.folded, start_block)
-    return maps.rolled_out(matrices, made), maps.carried(matrices, made) if pairs else None
+    return maps.rolled_out(matrices, transform), maps.pair_flows(matrices, transform) if pairs else None
 
 
 @METHODS.register(

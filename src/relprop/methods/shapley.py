@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from torch import Tensor, nn
 
-from relprop.engine.passes import look
+from relprop.engine.forward_passes import forward_flow
 from relprop.errors import InputError, RelpropError
-from relprop.methods.perturbation import Hide, units_of
-from relprop.methods.unit_scores import Inputs, attribution, content_generator, examples_first, select, singles
+from relprop.methods.perturbation import Hide, hideable_units
+from relprop.methods.unit_scores import (
+    Inputs,
+    attribution,
+    content_generator,
+    examples_first,
+    select_examples,
+    single_examples,
+)
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -52,15 +59,15 @@ def shapley(
     if algorithm not in ALGORITHMS:
         raise InputError(f'algorithm is "permutation" or "partition", got "{algorithm}"')
     shap = _shap()
-    flow = look(model, inputs, target, at="tokens")
+    flow = forward_flow(model, inputs, target, at="tokens")
     examples_first(flow)
     chosen = flow.chosen
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
-    every = units_of(flow, inputs)
+    every = hideable_units(flow, inputs)
     real, sizes = torch.cat(list(every.values()), 1), [one.shape[1] for one in every.values()]
     scores, baseline = chosen.value.new_zeros(real.shape), torch.zeros_like(chosen.value)
-    for i, single in enumerate(singles(inputs)):
+    for i, single in enumerate(single_examples(inputs)):
         game = _Game(model, single, chosen.exact[i], dict(zip(every, sizes, strict=True)), real[i], replacement,
                      internal_batch_size)  # fmt: skip
         own_seed = int(torch.randint(2**32, (), generator=content_generator(single, seed)))
@@ -118,10 +125,10 @@ class _Game:
         return torch.cat([self._predicted(part) for part in hidden.split(max(1, self.size))]).double().cpu().numpy()
 
     def _predicted(self, hidden: Tensor) -> Tensor:
-        copies = select(self.inputs, torch.zeros(len(hidden), dtype=torch.long), 1)
+        repeated = select_examples(self.inputs, torch.zeros(len(hidden), dtype=torch.long), 1)
         by_part = dict(zip(self.units, hidden.split(list(self.units.values()), 1), strict=True))
         hide = Hide(by_part, self.replacement)
-        return look(self.model, copies, [self.target] * len(hidden), hide.edit, at="tokens").chosen.value
+        return forward_flow(self.model, repeated, [self.target] * len(hidden), hide.edit, at="tokens").chosen.value
 
 
 _numpy = threading.Lock()
