@@ -258,7 +258,7 @@ def test_two_projections_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ("norm inside", "treats tokens differently"),
+        ("norm inside", "treat tokens differently"),
         ("gated", r"meets another branch \(mul\)"),
         ("attention only", "not followed by a feed-forward layer"),
         ("GPTNeoXForSequenceClassification", r"meets another branch \(add\)"),

@@ -1,4 +1,4 @@
-"""Attention maps, what flows back to them, and block inputs: seen as the model runs, fused attention or not."""
+"""Captures attention maps, block inputs and what flows back to them, from fused and written-out attention."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ from relprop.rulebook.rulesets import RuleSet
 
 @dataclass(frozen=True)
 class CaptureOptions:
-    """What to see of attention, and what to keep of it.
+    """What a pass keeps of attention.
 
-    `fold` turns a map and what flowed back to it into what a method needs, block by block and some query rows at a
-    time, so that maps are not hoarded: what it makes has the rows second to last. Block inputs are then kept only on
-    request. Without it all is kept.
+    `fold` reduces a map and what flowed back to it to what a method needs, block by block and some query rows at a
+    time, so that no map is kept; its result has the query rows in the second to last dimension. Block inputs are then
+    kept only with `blocks`. Without `fold` everything is kept.
     """
 
     heads: HeadMask | None = None
     fold: Fold | None = None
     blocks: bool = False
-    last: bool = False  # only the last map is wanted: nothing flows back beyond it
-    output_gradients: bool = False  # of fused attention only the gradient at its result is wanted, for a pass to come
+    last: bool = False  # keep only the last map; the backward pass ends there
+    output_gradients: bool = False  # of fused attention keep only the gradient of its result, for a later pass
 
 
 @dataclass(frozen=True)
 class HeadMask:
-    """Relevance flows through some heads only: what enters a block's heads is masked and scaled to its old sum.
+    """[Song24] Relevance flows through some heads only: what enters a block's heads is masked, then rescaled.
 
-    A block none of whose heads is in the mask stays as it is: nothing else could carry its relevance. `late`: the
-    released code's way, which masks what leaves the heads, after the maps' relevance is kept, unscaled.
+    The rescaling restores the sum (the equation after Eq. 9). A block without any head in the mask is left as it is,
+    because nothing else could carry its relevance. `late` follows the released code: relevance is masked where it
+    leaves the heads, after that of the maps is kept, and not rescaled.
     """
 
     mask: Tensor  # [blocks, heads]
@@ -68,7 +69,7 @@ class HeadMask:
 
 
 class Capture(Observer):
-    """Sees attention maps, block inputs and what flows back to them; may let relevance through some heads only."""
+    """Keeps attention maps, block inputs and what flows back to them; applies a head mask, if there is one."""
 
     def __init__(
         self,
@@ -83,13 +84,13 @@ class Capture(Observer):
         self._batch = batch
         self._options = options
         self._rules = rules
-        self._live = live  # False: nothing flows back through the blocks, only through what follows the last one
+        self._live = live  # False: the backward pass ends at the output of the last block
         self._names = QualifiedNames(model)
         self._blocks, self._total = {id(block) for block in blocks}, len(blocks)
-        self._block_frame: Any = None  # the frame of the block that is running
+        self._block_frame: Any = None  # of the block that is running
         self._count = 0  # blocks entered
-        self.end: Tensor | None = None  # where the way back ends, if before the sources
-        self._weights: dict[int, Tensor] = {}  # results of softmax, and what handed them on
+        self.end: Tensor | None = None  # where the backward pass ends, if before the sources
+        self._weights: dict[int, Tensor] = {}  # results of softmax, also cast or reshaped
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
@@ -114,14 +115,14 @@ class Capture(Observer):
             x.register_hook(self._keep_arrived(block))
 
     def _make_live(self, mode: Propagation) -> None:
-        """What follows the last block is to be traced back to its output, and no further."""
+        """Make the output of the last block live: what follows it is traced back to there, and no further."""
         if self.captured.last is not None:
             leaf = self.captured.last.input.detach().requires_grad_()
             mode.replace(self.captured.last.input, leaf)
             self.captured.last = BlockInput(self._count, self.captured.last.module, leaf)
 
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
-        if self._block_frame is None:  # attention outside the blocks, a pooling head's
+        if self._block_frame is None:  # attention outside the blocks, for instance of a pooling head
             result = run(op, args, kwargs)
         elif op.name == "matmul" and id(args[0]) in self._weights:
             result = self._weighted_values(args[0], args[1], lambda values: run(op, (args[0], values), kwargs))
@@ -153,7 +154,7 @@ class Capture(Observer):
         return result
 
     def finish(self, gradients: CapturedMaps | None = None) -> None:
-        """After the forward pass: watch what flows back to the last block's output. `gradients`: of an earlier pass."""
+        """After the forward pass: keep what flows back to the last block's output. `gradients`: of an earlier pass."""
         self._block_frame = None
         self._check_heads()
         if gradients is not None and gradients.last is not None and self.captured.last is not None:
@@ -170,9 +171,10 @@ class Capture(Observer):
                 raise InputError(f"the head mask has shape {given}, the model {own[0]} blocks of {own[1]} heads")
 
     def release(self) -> None:
-        """After the backward pass: maps that nothing flowed back to; and let go of the graph.
+        """After the backward pass: fold the maps that nothing flowed back to, and release the graph.
 
-        Its hooks hold this capture: kept tensors of the graph would close a circle that is never collected.
+        The graph's hooks refer to this capture; a reference from here to the graph would be a cycle that is never
+        collected.
         """
         self.end = None
         self._weights.clear()
@@ -189,12 +191,12 @@ class Capture(Observer):
                 self._fold(entry)
 
     def _track_weights(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
-        """A softmax makes a map; dropout, casts and reshapes hand it on."""
+        """Remember results of softmax, and what dropout, casts and reshapes make of them."""
         if isinstance(result, Tensor) and keeps_weights(op, args, result, self._weights):
             self._weights[id(result)] = result
 
     def _weighted_values(self, weights: Tensor, values: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
-        """The product of a map with the values: the map is kept, the relevance of heads is masked."""
+        """The product of a map with the values: keeps the map, applies the head mask."""
         self._keep_map(weights)
         heads, block = self._options.heads, self._count - 1
         if heads is None:
@@ -209,7 +211,7 @@ class Capture(Observer):
         return product(values)
 
     def _by_head(self, edit: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor | None]:
-        """`edit` relevance as [batch, heads, ...], also where the model has batch and heads in one dimension."""
+        """A hook: `edit` of relevance as [batch, heads, ...], also where batch and heads are one dimension."""
 
         def edited(x: Tensor) -> Tensor | None:
             if self._gradient_flows:
@@ -219,7 +221,7 @@ class Capture(Observer):
         return edited
 
     def _fused(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """Attention whose map is made, seen and folded on the way back, and never kept."""
+        """Fused attention whose map is recomputed and folded during the backward pass, and never kept."""
         given = self._with_batch(args)
         entry = self._new_map(None, (*given[0].shape[:-1], given[1].shape[-2]))
         self.end = given[0] if self._options.last else None
@@ -245,11 +247,11 @@ class Capture(Observer):
         return result if args[0].dim() == given[0].dim() else result.flatten(0, 1)
 
     def _with_batch(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Query, key and value as [batch, heads, ...], also where the model has batch and heads in one dimension."""
+        """Query, key and value as [batch, heads, ...], also where batch and heads are one dimension."""
         return *(one.unflatten(0, (self._batch, -1)) if one.dim() == 3 else one for one in args[:3]), *args[3:]
 
     def _fold_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The map of attention on the way there, where nothing will flow back."""
+        """Fold the map of fused attention in the forward pass, where nothing will flow back."""
         given = self._with_batch(args)
         entry = self._new_map(None, (*given[0].shape[:-1], given[1].shape[-2]))
         fold_chunk = self._row_folder(entry)
@@ -263,7 +265,7 @@ class Capture(Observer):
         return keep
 
     def _row_folder(self, entry: AttentionMap) -> Callable[..., None]:
-        """Folds a map of which some rows are told at a time."""
+        """A callback that folds some query rows of the map."""
 
         def fold_chunk(
             chunk: slice, weights: Tensor, gradient: Tensor | None = None, relevance: Tensor | None = None
@@ -283,7 +285,7 @@ class Capture(Observer):
         return entry
 
     def _keep_map(self, weights: Tensor) -> None:
-        """Keep the map that a product with the values uses."""
+        """Keep the map that is multiplied with the values."""
         shaped = weights.unflatten(0, (self._batch, -1)) if weights.dim() == 3 else weights
         entry = self._new_map(None if self._options.output_gradients else shaped.detach(), shaped.shape)
         if weights.requires_grad:
@@ -301,11 +303,11 @@ class Capture(Observer):
         def keep(arrived: Tensor | None) -> None:
             if arrived is None:
                 return
-            found = arrived.detach() if shape is None else arrived.detach().reshape(shape)
+            value = arrived.detach() if shape is None else arrived.detach().reshape(shape)
             if self._gradient_flows:
-                entry.gradient = found
+                entry.gradient = value
             else:
-                entry.relevance = found
+                entry.relevance = value
             done = not self._gradient_flows or self._rules.carries == "gradient"
             if done and isinstance(entry, AttentionMap) and self._options.fold is not None:
                 self._fold(entry)
@@ -313,7 +315,7 @@ class Capture(Observer):
         return keep
 
     def _fold(self, entry: AttentionMap) -> None:
-        """Make of a map what is needed, and let go of it. One that is no map of all tokens by all tokens stays."""
+        """Fold a map and drop it. A map that is not of all tokens by all tokens is kept."""
         if entry.square:
             assert self._options.fold is not None
             step = rows_at_a_time(entry.shape)

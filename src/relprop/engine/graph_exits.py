@@ -1,4 +1,4 @@
-"""Values that leave the graph: read under `no_grad` or through `.data`, and used as constants all the same."""
+"""Values of live tensors that leave the graph (`no_grad`, `.data`, `detach`) and are then used as constants."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _KEEPS_MAXIMUM = {"unsqueeze", "view", "reshape", "expand", "to", "expand_as", "
 
 
 class GraphExits:
-    """Follows such values, and notices where a live tensor meets one. Harmless uses (shapes, masks, order) are none."""
+    """Follows such values, and warns where a live call uses one. Shapes, masks and indices are harmless."""
 
     def __init__(self, is_live: Callable[[Tensor], bool]) -> None:
         self.warnings: list[str] = []
         self._is_live = is_live
-        # Values of live tensors that left the graph: how, and whether they are a maximum.
+        # Per value that left the graph: how it left, and whether it is a maximum.
         self._exited: dict[int, tuple[ref[Tensor], str, bool]] = {}
-        self._aliases: dict[int, ref[Tensor]] = {}  # of constants
+        self._aliases: dict[int, ref[Tensor]] = {}  # `detach()` and `.data` of constants
 
     def clear(self) -> None:
         self._exited.clear()
@@ -40,7 +40,7 @@ class GraphExits:
             self.warnings.append(sentence)
 
     def check_number(self, op: Op, result: Any) -> None:
-        """A live tensor read as a plain number: what becomes of that cannot be followed."""
+        """Warn if a live tensor is read as a plain number, which cannot be followed."""
         if isinstance(result, float) or op.name in ("tolist", "numpy"):
             self.warn(
                 f'a live tensor was read as a plain number by "{op.name}"{location()}: relevance does not follow it'
@@ -69,7 +69,7 @@ class GraphExits:
         return known is not None and known[0]() is value
 
     def follow(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
-        """A call of constants: what is made of such a value is one."""
+        """After a call without live tensors: a result computed from an exited value is one too."""
         if op.name in ("data", "detach") and isinstance(result, Tensor):
             self._aliases[id(result)] = ref(result)
         if not self._exited:
@@ -85,26 +85,24 @@ class GraphExits:
                 self._exited[id(tensor)] = (ref(tensor), how, kept)
 
     def check_operands(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A live tensor meets a value that left the graph."""
+        """Warn if a live call has an operand that left the graph."""
         if not self._exited or op.name in VALUELESS or op.name in _COMPARES:
             return
         for tensor in tensors((*args[:1], *kwargs.values()) if op.name in LIKE else (*args, *kwargs.values())):
             if tensor.requires_grad or not self.has_exited(tensor):
                 continue
             _, how, maximum = self._exited[id(tensor)]
-            shift = maximum and op.name == "sub"  # of a softmax written by hand: it changes nothing
+            shift = maximum and op.name == "sub"  # of a softmax written by hand: it does not change the result
             index = op.name in _INDEXES and not tensor.is_floating_point()
             if not shift and not index:
-                self.warn(
-                    f'a live tensor was read {how}, and "{op.name}"{location()} took what came of it for a constant'
-                )
+                self.warn(f'a live tensor was read {how}, and "{op.name}"{location()} used the result as a constant')
 
     def check_written(self, op: Op, target: Tensor) -> None:
         if self.has_exited(target) and "data" in self._exited[id(target)][1]:
             self.warn(f'"{op.name}"{location()} wrote to a live tensor through .data: relevance flows as if it had not')
 
     def check_alias(self, target: Tensor) -> None:
-        """Live values are written to a constant through an alias of it, which has a graph of its own."""
+        """Warn if live values are written to a constant through `.data` or `detach()`: it stays a constant."""
         for tensor in (target, target._base):
             known = None if tensor is None else self._aliases.get(id(tensor))
             if known is not None and known() is tensor:
@@ -113,6 +111,6 @@ class GraphExits:
                 )
 
     def check_assignment(self, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """`x.data = y` gives a live tensor other values."""
+        """Warn at `x.data = y` for a live x."""
         if getattr(getattr(func, "__self__", None), "__name__", "") == "data" and self._is_live(args[0]):
             self.warn(f'"data"{location()} of a live tensor was assigned to: relevance flows as if it had not been')

@@ -1,4 +1,4 @@
-"""Writes in place. What autograd keeps for the backward pass is copied before: models that only run may write to it."""
+"""In-place writes. What autograd saved for the backward pass is copied first: eval-mode models may overwrite it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relprop.engine.observer import Observer
 
 
 def address(tensor: Tensor) -> int:
-    """Of the memory that a tensor lies in; 0 for those without any of their own (meta tensors, quantised weights)."""
+    """The address of a tensor's storage; 0 for tensors without one (meta tensors, quantised weights)."""
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):
@@ -23,14 +23,14 @@ def address(tensor: Tensor) -> int:
 
 
 class SavedTensor:
-    """A tensor that autograd keeps for the backward pass; a copy of it, once its memory is written to."""
+    """A tensor that autograd saved for the backward pass; replaced by a copy before its memory is overwritten."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
 
 class InPlaceWrites:
-    """Writes of one pass: every tensor holds its own values, in its own memory."""
+    """The in-place writes of one pass: each target tensor gets the result in its own memory."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class InPlaceWrites:
     ) -> None:
         self._observers, self._liveness, self._lineage, self._exits = observers, liveness, lineage, exits
         self._stand_ins = stand_ins
-        self._saved: dict[int, list[ref[SavedTensor]]] = {}  # by the memory that it lies in
-        self._buffers: list[Tensor] = []  # tensors from before this pass that live values were written to
+        self._saved: dict[int, list[ref[SavedTensor]]] = {}  # by storage address
+        self._buffers: list[Tensor] = []  # of the model, older than this pass, that live values were written to
 
     def close(self) -> None:
-        """The model's own buffers keep their values, and let the graph go."""
+        """Release the graph: the model's own buffers keep their values only."""
         for tensor in self._buffers:
             tensor.detach_()
         self._buffers.clear()
@@ -54,20 +54,20 @@ class InPlaceWrites:
 
     def save(self, tensor: Tensor) -> SavedTensor:
         """The tensor as it is now, for the backward pass."""
-        with torch._C.DisableTorchFunction():  # also called where no torch call is under way
+        with torch._C.DisableTorchFunction():  # also called outside of torch calls
             saved = SavedTensor(tensor.detach())
             self._saved.setdefault(address(tensor), []).append(ref(saved))
         return saved
 
     def _copy(self, memory: int) -> None:
-        """This memory is about to be written to."""
+        """Copy the saved tensors in this memory, which is about to be overwritten."""
         for one in self._saved.pop(memory, ()) if memory else ():
             saved = one()
             if saved is not None:
                 saved.tensor = saved.tensor.clone()
 
     def write(self, target: Tensor, result: Tensor, before: Tensor) -> Tensor:
-        """Let `target` hold `result`, in its own memory."""
+        """Write `result` to the memory of `target`; returns `target`."""
         self.before_write(target)
         if result.requires_grad:
             self._exits.check_alias(target)
@@ -77,7 +77,7 @@ class InPlaceWrites:
         elif target.requires_grad and target._is_view():
             target.copy_(result)
             self._liveness.mark_live(target)
-            self._stand_ins[id(target)] = (target, target.detach())  # a gate: constant, though its base is live
+            self._stand_ins[id(target)] = (target, target.detach())  # a gate: constant, although its base is live
         else:
             if target.requires_grad:
                 target.detach_()
@@ -87,7 +87,7 @@ class InPlaceWrites:
         return target
 
     def write_out(self, out: Any, result: Any) -> Any:
-        """`out=`: autograd has no such calls; the result is written after."""
+        """Write `result` to the `out=` argument, which autograd does not support."""
         if isinstance(out, tuple | list):
             written = [self.write_out(*pair) for pair in zip(out, result, strict=True)]
             return type(result)(written)
@@ -99,7 +99,7 @@ class InPlaceWrites:
         return self.write(target, result, before)
 
     def before_write(self, target: Tensor) -> None:
-        """What observers and autograd keep of this memory is copied; a gate in it is no gate any more."""
+        """Before a write: observers and saved tensors copy what they need; gates in this memory are forgotten."""
         for observer in self._observers:
             observer.before_write(target)
         memory = address(target)
@@ -111,7 +111,7 @@ class InPlaceWrites:
                 del self._stand_ins[key]
 
     def _track_buffer(self, target: Tensor) -> None:
-        """A buffer of the model's own that live values are written to holds the graph for this pass only."""
+        """A buffer of the model that gets live values: it may hold the graph during this pass only."""
         base = target if target._base is None else target._base
         if self._liveness.leaves is not None and not base.requires_grad and not self._liveness.is_constant(base):
             self._buffers.append(base)

@@ -1,7 +1,8 @@
-"""Double-entry books: at every call, what flowed out less what flowed in is what the call itself took.
+"""The conservation ledger: for every call, the relevance of its result minus that of its arguments.
 
-Summed over all calls this telescopes: value = what reached the inputs + what each call took. A bias or another additive
-constant takes its share rightly; anything else that takes or makes relevance is unexplained, and is named.
+This is what the call itself took. Summed over all calls it telescopes: value = what reached the inputs + what each call
+took. Biases and other additive constants may take a share (Euler's theorem); whatever else takes or creates relevance
+is unexplained, and is listed by name.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from relprop.types import Entry, Kind, Ledger
 
 @dataclass
 class _Account:
-    """The flows of one call, filled in during the backward pass."""
+    """What one call took, filled in during the backward pass."""
 
     module: str
     op: str
-    rest: Kind  # what the part not taken by a bias is called
+    rest: Kind  # the kind of what is not taken by a bias
     taken: float = 0.0
     bias: float = 0.0
 
 
 class LedgerKeeper(Observer):
-    """Watches a forward pass and keeps an account for every call; the backward pass fills them."""
+    """Opens an account per call in the forward pass; the backward pass fills them."""
 
     def __init__(self, model: nn.Module, rules: RuleSet) -> None:
         self._names = QualifiedNames(model)
@@ -48,7 +49,7 @@ class LedgerKeeper(Observer):
         self._saved: dict[int, list[list[Tensor]]] = {}
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """`x + parameter`: remember whose parameter it is before it is detached."""
+        """`x + parameter`: keep the parameter's name before the parameter is detached."""
         self._named_constant = None
         if op.name == "add":
             self._named_constant = next(
@@ -65,7 +66,7 @@ class LedgerKeeper(Observer):
         aliases = self._aliases
         result = run(op, args, kwargs)
         if id(result) in aliases:
-            return aliases[id(result)]  # handed on as it is, by dropout for instance
+            return aliases[id(result)]  # returned as it is, for instance by dropout
         taking = self._carries == "gradient" and self._rules.get(op.name) not in CARRYING
         bias = bias_of(op, args, kwargs) if taking else None
         for tensor in result if isinstance(result, tuple | list) else (result,):
@@ -84,7 +85,7 @@ class LedgerKeeper(Observer):
         return account
 
     def _aliased(self, values: tuple[Any, ...], account: _Account) -> tuple[Any, ...]:
-        """Each live tensor under a name of its own, so that this call's share of its gradient is seen alone."""
+        """An alias per live tensor, so that what flows back to it from this call alone can be read."""
         probed: list[Any] = []
         for value in values:
             if isinstance(value, Tensor) and value.requires_grad:
@@ -98,7 +99,7 @@ class LedgerKeeper(Observer):
         return tuple(probed)
 
     def _save(self, tensor: Tensor) -> list[Tensor]:
-        """The tensor's value of now, for the backward pass: copied only if its memory is about to be written to."""
+        """The tensor's present value, for the backward pass; copied only before its memory is overwritten."""
         saved = [tensor.detach()]
         self._saved.setdefault(address(tensor), []).append(saved)
         return saved
@@ -138,11 +139,11 @@ class LedgerKeeper(Observer):
         return book
 
     def note_opaque_functions(self, value: Tensor) -> None:
-        """Functions with a backward pass of their own are no torch calls: they cannot be traced, but can be named."""
+        """Note autograd functions of the model's own: they are not torch calls and cannot be traced, only named."""
         self._opaque += [node._forward_cls.__name__ for node in opaque_functions(value)]
 
     def op_totals(self) -> dict[str, tuple[int, float]]:
-        """Per operation: how many calls, and how much they took without explanation."""
+        """Per operation: the number of calls, and how much they took without explanation."""
         op_totals: dict[str, tuple[int, float]] = {}
         for account in self._accounts:
             calls, unexplained = op_totals.get(account.op, (0, 0.0))
@@ -151,9 +152,9 @@ class LedgerKeeper(Observer):
         return op_totals
 
     def ledger(self, value: float, inputs: Iterable[Entry]) -> Ledger:
-        """The ledger of one example: inputs, then every account that took something, then what nothing accounts for."""
+        """The ledger of one example: the inputs, every account that took something, and what was not traced."""
         entries = list(inputs)
-        # What calls of one operation gained and lost without explanation stays apart: the sum of both would hide them.
+        # Unexplained gains and losses of one operation stay apart: their sum would hide them.
         sums: dict[tuple[str, str, Kind, bool], float] = {}
         for account in self._accounts:
             parts: list[tuple[Kind, float]] = [("bias", account.bias), (account.rest, account.taken - account.bias)]
@@ -167,5 +168,5 @@ class LedgerKeeper(Observer):
         return Ledger(value, (*entries, Entry("", name, "unexplained", untraced)))
 
 
-# These have a bias, which is booked apart; the rest of what they take is no constant.
+# Their bias has an entry of its own; what else they take is not a constant.
 _NOT_LINEAR = {"layer_norm", "group_norm", "linear", "conv1d", "conv2d", "conv3d"}

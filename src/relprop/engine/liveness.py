@@ -1,4 +1,4 @@
-"""Which tensors are live: those that depend on what is explained, not on a model's own tensors that require grad."""
+"""Which tensors are live: those that depend on an explained input, not on parameters that require grad."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from torch.nn import Parameter
 from relprop.engine.refusals import location
 from relprop.errors import UnruledOpError
 
-_UNSEEN = "was computed where the rules do not see it, in a scripted or compiled module"
+_UNSEEN = "was computed where no rule applies, in a scripted or compiled module"
 _WRITES = {"CopySlices", "CopyBackwards", "AccumulateGrad"}
 _VIEWS = {"AsStrided", "Select", "Slice", "View", "UnsafeView", "ReshapeAlias", "Unsqueeze", "Squeeze", "Transpose",
           "Permute", "Expand", "T", "Alias", "Diagonal", "Unfold", "Split", "Unbind", "Clone", "ToCopy"}  # fmt: skip
 
 
 class Liveness:
-    """Marks the graph of one pass, and tells it from any other.
+    """Marks the nodes of one pass's graph.
 
-    Without `leaves` whatever requires grad is live, but parameters.
+    With `leaves`, what depends on these is live; without, everything that requires grad, except parameters.
     """
 
     def __init__(self, leaves: Iterable[Tensor] | None, warn: Callable[[str], None] | None) -> None:
         self.leaves = None if leaves is None else list(leaves)
         self.token = object()  # marks the graph of this pass
-        self._warn = warn  # of functions with a backward pass of their own
-        self._constants: dict[int, ref[Tensor]] = {}  # constants that this pass computed
+        self._warn = warn  # at autograd functions of the model's own; None: these are refused elsewhere
+        self._constants: dict[int, ref[Tensor]] = {}  # that this pass computed
 
     def clear(self) -> None:
         self._constants.clear()
 
     def add_constant(self, result: Any, given: tuple[Any, ...]) -> None:
-        """A constant that a call of this pass returned."""
+        """Note the constants that a call of this pass computed."""
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and not any(tensor is one for one in given):
                 self._constants[id(tensor)] = ref(tensor)
 
     def add_live(self, tensor: Tensor) -> None:
-        """An observer made this tensor live."""
+        """Note a tensor that an observer made live."""
         if self.leaves is not None:
             if tensor.grad_fn is None:
                 self.leaves.append(tensor)
@@ -48,13 +48,13 @@ class Liveness:
                 self.mark_live(tensor)
 
     def mark_live(self, result: Any) -> None:
-        """This pass made it."""
+        """Mark the tensors of a result as computed by this pass."""
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and (node := tensor.grad_fn) is not None:
                 _node_notes(node)["relprop"] = self.token
 
     def is_live(self, tensor: Tensor) -> bool:
-        """Whether a tensor that requires grad does so because of what is explained."""
+        """Whether a tensor that requires grad depends on what is explained."""
         node = tensor.grad_fn
         if node is not None and _node_notes(node).get("relprop") is self.token:
             return True
@@ -65,7 +65,7 @@ class Liveness:
         return self._is_live_from_outside(node)
 
     def _is_live_from_outside(self, node: Any) -> bool:
-        """A tensor that no torch call of this pass made: by a function of the model's own, or before the pass."""
+        """Whether a tensor is live that was computed by an autograd function, or before this pass."""
         live = self.leaves is None or self._reaches(node)
         if live:
             cls, unseen = getattr(node, "_forward_cls", None), self._unruled_op(node)
@@ -79,7 +79,7 @@ class Liveness:
         return live
 
     def _unruled_op(self, node: Any) -> str | None:
-        """The operation that made a tensor in this pass, but not by a torch call that the mode saw; views aside."""
+        """The operation, other than a view, that computed a tensor in this pass outside of the torch function mode."""
         if self.leaves is None:
             return None
         while node is not None and _node_notes(node).get("relprop") is not self.token:
@@ -92,12 +92,12 @@ class Liveness:
         return None
 
     def _reaches(self, node: Any) -> bool:
-        nodes, seen = [node], set()
+        nodes, visited = [node], set()
         while nodes:
             one = nodes.pop()
-            if one is None or one in seen:
+            if one is None or one in visited:
                 continue
-            seen.add(one)
+            visited.add(one)
             if _node_notes(one).get("relprop") is self.token:
                 return True
             leaf = getattr(one, "variable", None)
@@ -112,6 +112,6 @@ class Liveness:
 
 
 def _node_notes(node: Any) -> dict[str, Any]:
-    """What is noted on a node of the graph."""
+    """The metadata of a node of the graph."""
     notes: dict[str, Any] = node.metadata
     return notes
