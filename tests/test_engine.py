@@ -452,7 +452,7 @@ def test_zplus_where_a_model_writes_to_a_layers_result() -> None:
 
 
 @pytest.mark.parametrize(
-    "watch", [CaptureOptions(), CaptureOptions(fold=lambda one: one.weights.sum(), last=True)], ids=["all", "last"]
+    "capture", [CaptureOptions(), CaptureOptions(fold=lambda one: one.weights.sum(), last=True)], ids=["all", "last"]
 )
 def test_a_pass_leaves_no_tensor_behind(capture: CaptureOptions) -> None:
     """Hooks of the graph hold the capture: what it keeps must not hold the graph, or neither is ever freed."""

@@ -16,7 +16,7 @@ from relprop.outputs import ambiguous_row_message, logits_of, output_field
 from relprop.padding import last_real_row, real_rows
 
 Labels = Mapping[int, str]
-Terms = tuple[tuple[int, Any], ...]  # of a target that is a sum: each with its sign
+Terms = tuple[tuple[int, Any], ...]  # (sign, target) per term of a target that is a sum
 ANSWER_PARTS = ("start", "end", "span")
 
 
@@ -27,7 +27,7 @@ class ChosenTarget:
     value: Tensor
     names: tuple[str, ...]
     rows: Tensor | None = None  # [batch, classes], where the target is one class of several
-    exact: tuple[Any, ...] = ()  # per example the same target with nothing left to predict
+    exact: tuple[Any, ...] = ()  # per example the same target, with predicted classes and rows filled in
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Answer:
     def __call__(self, outputs: Any) -> Tensor:
         parts = [(output_field(outputs, "start_logits"), self.start), (output_field(outputs, "end_logits"), self.end)]
         return torch.stack(
-            [logits[:, place] for logits, place in parts if logits is not None and place is not None]
+            [logits[:, position] for logits, position in parts if logits is not None and position is not None]
         ).sum(0)
 
     @property
@@ -78,7 +78,7 @@ class Against:
 class TokenAt:
     """A language model's logit of a token at a row; `against` another token, their difference.
 
-    Rows are best counted from the end: so the target is the same where the model gives the last rows only.
+    Count rows from the end: then the target also holds if the model computes only the last rows.
     """
 
     row: int
@@ -113,7 +113,7 @@ class AtMask:
 
 @dataclass(frozen=True)
 class Several:
-    """Several targets of a single example: one forward pass, and for each its own way back."""
+    """Several targets of a single example: one forward pass, and one backward pass per target."""
 
     targets: tuple[Callable[[Any], Tensor], ...]
 
@@ -127,12 +127,12 @@ def chosen_target(
     next_token: bool = False,
     mask_token: int | None = None,
 ) -> ChosenTarget:
-    """Read the target off the outputs.
+    """The target, read from the outputs.
 
     `target`: class index or name; None for the predicted class; a pair for a difference; a list with one target per
     example; for question answering "start", "end" or "span"; for language models the next token by id, None = the
-    likeliest; `AtMask` for masked language models; or a function of the outputs. `next_token`: the model writes text,
-    so that a row of its logits scores the token that follows. `mask_token`: the id of [MASK], where the model knows it.
+    likeliest; `AtMask` for masked language models; or a function of the outputs. `next_token`: the model is a language
+    model, whose rows of logits score the next token. `mask_token`: the id of [MASK], if the model's config has it.
     """
     if callable(target):
         return _own_function(target, outputs, inputs)
@@ -177,7 +177,7 @@ def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
 
 
 def _check_per_token(logits: Tensor, inputs: Mapping[str, Any], labels: Labels | None) -> None:
-    """Refuse one number per token ([batch, tokens]) where one per class is meant."""
+    """Raises if there is one number per token ([batch, tokens]) where one per class is expected."""
     ids = inputs.get("input_ids")
     if logits.dim() != 2 or not isinstance(ids, Tensor) or ids.dim() != 2 or labels is None:
         return
@@ -196,9 +196,9 @@ def _at_mask(
     labels: Labels | None,
     mask_token: int | None,
 ) -> ChosenTarget:
-    """A masked language model at its [MASK]. Other logits of a row per token, query or frame have no row of their own.
+    """A masked language model's logits at [MASK]. Raises for other logits with one row per token, query or frame.
 
-    `exact` names the row: a copy of the example with hidden tokens may hold more masks.
+    `exact` names the row, because a copy of the example with hidden tokens may hold more masks.
     """
     target = target.tolist() if isinstance(target, Tensor) else target
     each = target if isinstance(target, list) else [target] * len(logits)
@@ -236,14 +236,14 @@ def _own_function(target: Callable[[Any], Tensor], outputs: Any, inputs: Mapping
 
 
 def _check_length(count: int, inputs: Mapping[str, Any], what: str) -> None:
-    """Refuse numbers that are not one per example of any input."""
+    """Raises if the count fits no axis of any input: there must be one number per example."""
     tensors = [one for one in inputs.values() if isinstance(one, Tensor) and one.dim()]
     if tensors and not any(count in one.shape for one in tensors):
         raise TargetError(f"{what} per example, it gave {count} for {min(map(len, tensors))} examples")
 
 
 def is_own_function(target: Any) -> bool:
-    """Whether a target computes something of its own, beyond reading logits off."""
+    """Whether a target is a function of the caller, beyond reading single logits."""
     if isinstance(target, list):
         return bool(target) and all(map(is_own_function, target))
     return callable(target) and not isinstance(target, Answer | Against | TokenAt | AtMask)
@@ -254,7 +254,7 @@ def name_of(target: Callable[..., Any]) -> str:
 
 
 def terms_of(target: Any) -> Terms:
-    """What a target is the sum of: itself, if nothing else."""
+    """The signed terms of a target that is a sum; else the target itself."""
     return getattr(target, "terms", ((1, target),))
 
 
@@ -282,7 +282,7 @@ def _classes(target: Any, rows: Tensor, labels: Labels | None) -> ChosenTarget:
 
 
 def class_index(target: Any, count: int, labels: Labels | None) -> int:
-    """A class by index, or by name without regard to case."""
+    """The index of a class, given by index or by name (case does not matter)."""
     if isinstance(target, bool) or not isinstance(target, Integral | str):
         raise TargetError(f"a target is a class index, a class name, a pair of these or None, got {target!r}")
     if not isinstance(target, str):
@@ -291,11 +291,11 @@ def class_index(target: Any, count: int, labels: Labels | None) -> int:
         return int(target)
     names = {index: name for index, name in (labels or {}).items() if index < count}
     exact = [index for index, name in names.items() if name == target]
-    found = exact or [index for index, name in names.items() if name.casefold() == target.strip().casefold()]
-    if len(found) > 1:
-        raise TargetError(f'target "{target}" names {len(found)} classes; give one of the indices {found}')
-    if found:
-        return found[0]
+    matches = exact or [index for index, name in names.items() if name.casefold() == target.strip().casefold()]
+    if len(matches) > 1:
+        raise TargetError(f'target "{target}" names {len(matches)} classes; give one of the indices {matches}')
+    if matches:
+        return matches[0]
     if re.fullmatch(r"-?[0-9]+", target):
         return class_index(int(target), count, labels)
     if not names:
@@ -306,7 +306,7 @@ def class_index(target: Any, count: int, labels: Labels | None) -> int:
 
 
 def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
-    """Question answering: where each example's answer starts, ends, or the sum of both. Padding answers nothing."""
+    """Question answering: the logit of each example's answer start, end, or their sum. Padding is excluded."""
     start, end = output_field(outputs, "start_logits"), output_field(outputs, "end_logits")
     assert start is not None
     if end is None:
@@ -325,11 +325,11 @@ def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarg
 
 
 def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> ChosenTarget:
-    """One example's answer, at the predicted or at a given place."""
+    """One example's answer, at the predicted or at given positions."""
     if isinstance(target, tuple) and len(target) == 2:
-        first, last = _place(target[0], start, real), _place(target[1], end, real)
+        first, last = _position(target[0], start, real), _position(target[1], end, real)
     elif target in (None, *ANSWER_PARTS):
-        first, last = _place(None, start, real), _place(None, end, real)
+        first, last = _position(None, start, real), _position(None, end, real)
     else:
         raise TargetError(f'a question-answering target is "start", "end", "span" or (start, end), got {target!r}')
     (a,), (b,) = first.exact, last.exact
@@ -338,11 +338,11 @@ def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> ChosenTarg
     return ChosenTarget(value, (exact.__name__,), exact=(exact,))
 
 
-def _place(target: Any, scores: Tensor, real: Tensor) -> ChosenTarget:
-    """A token by index, or the likeliest of the real ones."""
+def _position(target: Any, scores: Tensor, real: Tensor) -> ChosenTarget:
+    """A token given by index, or the likeliest of the real ones."""
     if target is None:
         target = int(scores.detach().masked_fill(~real, -torch.inf).argmax())
-    place = _classes(target, scores, None)
-    if not real[place.exact[0]]:
+    position = _classes(target, scores, None)
+    if not real[position.exact[0]]:
         raise TargetError(f"target {target} is out of range: that token is padding")
-    return place
+    return position

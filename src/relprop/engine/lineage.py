@@ -1,8 +1,11 @@
-"""What a result is made of: functions of one tensor alone, sums and maxima of it. So is recognised what is written out.
+"""Recognises activations, softmax and norms that a model writes out in several calls.
 
-Models write activations, softmax and norms by hand, each in its own way. The rules of the fused operations apply to
-them all the same: a call that completes such a function is given that function's name (`recognise`), and a function of
-one tensor with f(0) = 0 is an activation, whatever its parts are (`Lineage.activation`).
+Each tensor carries a note of how it was computed: as a function of one other tensor, its sum or maximum. A call that
+completes a softmax or a norm is given that function's name, so that the same rule applies (`Lineage.recognise`). Any
+elementwise function f of one tensor with f(0) = 0 is an activation (`Lineage.activation`).
+
+Names of recognised calls beside torch's own: "centre" (x - mean x), "shift" (x - max x), "norm_bias" (the bias of a
+norm written out), "gate_sum" (1 + tanh u), "same_root_sum" (a sum of two functions of the same tensor).
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ _CLOSES = {"add", "sub", "mul", "div", "where", "log", "maximum", "minimum", "ac
 POINTWISE = {
     *ACTIVATIONS, *(name for name in GATES if name not in _NOT_POINTWISE), *_CASTS, *_COMPARES, "add", "sub", "mul",
     "div", "neg", "pow", "where", "maximum", "minimum", "ndtr", "log_ndtr", "erfcx", "sinh", "tan", "erfinv", "sinc",
-    "logit", "opened", "activation", "joined",
+    "logit", "gate_sum", "activation", "same_root_sum",
 }  # fmt: skip
 
 
@@ -47,7 +50,7 @@ _ZERO_AT_ZERO = {"mul", "neg", "gelu", "relu", "silu", "tanh", "erf", "square", 
 
 
 class Lineage:
-    """Follows the calls of one pass."""
+    """The notes on the tensors of one pass."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules
@@ -61,7 +64,7 @@ class Lineage:
         return note if note is not None and note.version == tensor._version else None
 
     def _root(self, tensor: Tensor) -> Root:
-        """The tensor as a root of its own."""
+        """The tensor as a root: one object per tensor and version."""
         root = self._roots.get(id(tensor))
         if root is None or root.tensor is not tensor or not root.intact:
             root = self._roots[id(tensor)] = Root(tensor, tensor._version)
@@ -71,27 +74,27 @@ class Lineage:
         return isinstance(value, Tensor) and self.note(value) is not None
 
     def on_write(self, target: Tensor, before: Tensor, result: Tensor) -> None:
-        """`target` was written to: it has the values of `result` now, and had those of `before`."""
+        """After an in-place write: `target` now has the values of `result`, and had those of `before`."""
         root = self._roots.pop(id(target), None)
         if root is not None and root.tensor is target:
             root.tensor, root.version = before, before._version
         note = self.note(result)
         set_note(target, None if note is None else replace(note, version=target._version))
 
-    # Recognition.
+    # Recognising calls.
 
     def recognise(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
-        """The call under the name of the function that it completes; its own name where it completes none."""
-        known = self._completed_name(op, args, kwargs)
-        if known is None or (known not in self._rules and known != "softmax"):
+        """The call under the name of the function that it completes; unchanged if it completes none."""
+        name = self._completed_name(op, args, kwargs)
+        if name is None or (name not in self._rules and name != "softmax"):
             return op, args
-        if known == "norm_bias":
+        if name == "norm_bias":
             u, b = args if self._biased(*args) else (args[1], args[0])
             centred = self._centred(u)
             assert centred is not None
             z = u if centred.z is None else centred.z.tensor
-            return Op(known, lambda u, b, z, dims: torch.add(u, b), op.in_place), (u, b, z, centred.dims)
-        return replace(op, name=known), args
+            return Op(name, lambda u, b, z, dims: torch.add(u, b), op.in_place), (u, b, z, centred.dims)
+        return replace(op, name=name), args
 
     def _completed_name(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         if op.name == "exp":
@@ -101,7 +104,7 @@ class Lineage:
             return None
         a, b = args[:2]
         if op.name in ("add", "sub") and self._is_gate_sum(a, b):
-            return "opened"
+            return "gate_sum"
         if op.name == "add" and not kwargs and (self._biased(a, b) or self._biased(b, a)):
             return "norm_bias"
         if op.name == "div" and self._inverse(a, b):
@@ -110,23 +113,23 @@ class Lineage:
             return None
         if op.name in ("div", "mul"):
             self._check_order(a, b)
-            found = self._normalised(op, a, b) or (op.name == "mul" and self._normalised(op, b, a))
-            return "softmax" if found else None
+            softmax = self._normalised(op, a, b) or (op.name == "mul" and self._normalised(op, b, a))
+            return "softmax" if softmax else None
         reduction = self._reduction_of(b, a) if op.name == "sub" else None
         if reduction is not None:
             return {"sum": "centre", "max": "shift", "logsumexp": "shift"}.get(reduction.kind)
-        same = self._origin(a), self._origin(b)
-        joined = all(one is not None for one in same) and same[0].root is same[1].root  # type: ignore[union-attr]
-        return "joined" if joined and a.shape == b.shape else None
+        first, second = self._origin(a), self._origin(b)
+        same_root = first is not None and second is not None and first.root is second.root
+        return "same_root_sum" if same_root and a.shape == b.shape else None
 
     def _is_gate_sum(self, a: Any, b: Any) -> bool:
-        """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: 0 no longer maps to 0, so the sum is a gate."""
+        """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: f(0) is not 0, so the sum is a gate."""
         first, second = self._origin(a), self._origin(b)
         one, other = (first, b) if first is not None else (second, a)
         return one is not None and one.saturates and _scalar(other) not in (None, 0.0)
 
     def _normalised(self, op: Op, e: Tensor, total: Tensor) -> bool:
-        """exp(x) / sum(exp(x))."""
+        """Whether e / total is exp(x) / sum(exp(x))."""
         note, other = self.note(e), self.note(total)
         if note is None or not note.exponential or other is None or other.reduction is None:
             return False
@@ -134,7 +137,7 @@ class Lineage:
         return same and other.reduction.kind == ("sum" if op.name == "div" else "inverse")
 
     def _check_order(self, a: Tensor, total: Tensor) -> None:
-        """(exp(x) v) / sum(exp(x)): the softmax is never there to apply its rule to."""
+        """Raises at (exp(x) v) / sum(exp(x)): there the softmax itself is never computed, so its rule cannot apply."""
         note, other = self.note(a), self.note(total)
         weights = None if note is None else note.weights
         if weights is None or other is None or other.reduction is None or not total.requires_grad:
@@ -146,7 +149,7 @@ class Lineage:
             )
 
     def _inverse(self, one: Any, total: Any) -> bool:
-        """1 / sum(exp(x))."""
+        """Whether one / total is 1 / sum(exp(x))."""
         note = self.note(total) if isinstance(total, Tensor) and _scalar(one) == 1.0 else None
         if note is None or note.reduction is None or note.reduction.kind != "sum":
             return False
@@ -170,26 +173,26 @@ class Lineage:
         return centred if centred is not None and (centred.z is None or centred.z.intact) else None
 
     def _biased(self, u: Any, b: Any) -> bool:
-        """The bias of a norm written by hand."""
+        """Whether u + b adds the bias of a norm written by hand."""
         constant = isinstance(b, Tensor) and b.dim() > 0 and not b.requires_grad and self.note(b) is None
         centred = self._centred(u) if constant else None
         return centred is not None and centred.normed
 
-    # Following.
+    # Taking notes.
 
     def follow(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Note what the result is."""
+        """Note how the result was computed."""
         if op.name not in _FOLLOWED:
             return
         if isinstance(result, tuple):
-            place = {"max": 0, "var_mean": 1, "std_mean": 1}.get(op.name)
-            if place is None:
+            position = {"max": 0, "var_mean": 1, "std_mean": 1}.get(op.name)
+            if position is None:
                 return
-            result = result[place]
+            result = result[position]
         first = next(_tensors(args), None)
         if first is None or not isinstance(result, Tensor) or any(one is result for one in args):
-            return  # handed on as it is: a note of itself would hold it for ever
-        if op.name in ("mul", "add", "where"):  # whichever operand something is known of
+            return  # returned as it is: a note that refers to its own tensor would never be freed
+        if op.name in ("mul", "add", "where"):  # the operand that has a note
             first = next((one for one in _tensors(args) if self.note(one) is not None), first)
         known = self.note(first)
         if op.name in _MOVES and known is None:
@@ -245,7 +248,7 @@ class Lineage:
         return scaled if op.name == "mul" or first is args[0] else None
 
     def _scaled(self, u: Tensor, factor: Any) -> Centred | None:
-        """x - mean(x) times a constant: first 1/std, which is one number per row, then a weight."""
+        """x - mean(x) times a constant: first 1/std, with one number per row, then a weight."""
         centred = self._centred(u)
         if centred is None or not isinstance(factor, Tensor):
             return centred
@@ -257,7 +260,7 @@ class Lineage:
         return Centred(z, centred.dims, True) if rows else None
 
     def _origin(self, value: Any) -> Origin | None:
-        """Of a live tensor or of a gate made of one; any other tensor is a constant."""
+        """The origin of a live tensor, or of a gate computed from one; None for other constants."""
         if not isinstance(value, Tensor):
             return None
         note = self.note(value)
@@ -294,7 +297,7 @@ class Lineage:
     def _at_zero(
         self, op: Op, operands: list[Any], origins: list[Origin | None], kwargs: dict[str, Any]
     ) -> float | None:
-        """f(0), by the operation itself on single numbers; None where a constant tensor makes it differ by element."""
+        """f(0), computed by the operation on single numbers; None if a constant tensor makes f differ by element."""
         if op.name in _ZERO_AT_ZERO and any(one is not None and one.at_zero == 0 for one in origins):
             return 0.0
         numbers: list[Any] = []
@@ -318,13 +321,13 @@ class Lineage:
             numbers[0] = numbers[0].bool() if isinstance(numbers[0], Tensor) else numbers[0]
         try:
             with torch.no_grad():
-                found = op.function(*numbers, **{k: v for k, v in kwargs.items() if not isinstance(v, Tensor)})
-            return float(found)
+                value = op.function(*numbers, **{k: v for k, v in kwargs.items() if not isinstance(v, Tensor)})
+            return float(value)
         except (RuntimeError, TypeError, ValueError, IndexError):
             return None
 
     def activation(self, op: Op, result: Any) -> Tensor | None:
-        """The root x, if the result is a function of x with f(0) = 0 that does not yet flow back as x * (f(x)/x)."""
+        """The root x, if the result is a function of x with f(0) = 0 to which the identity rule is not yet applied."""
         if not self._ratios or op.name not in _CLOSES or not isinstance(result, Tensor):
             return None
         note = self.note(result)
@@ -336,13 +339,13 @@ class Lineage:
 
 
 def _masks(op: Op, args: tuple[Any, ...]) -> bool:
-    """Whether it leaves out some of the first tensor's elements, or none."""
+    """Whether the call masks elements of its first tensor, or returns it unchanged."""
     constant = op.name == "mul" and sum(value.requires_grad for value in _tensors(args)) < 2
     return constant or op.name in ("masked_fill", "tril", "triu", "where") or op.name in _CASTS
 
 
 def _scalar(value: Any) -> float | None:
-    """A number, also as a tensor of no dimension."""
+    """The value of a number or of a constant 0-d tensor; else None."""
     if isinstance(value, bool | int | float):
         return float(value)
     if isinstance(value, Tensor) and value.dim() == 0 and not value.requires_grad and not hasattr(value, NOTE):

@@ -1,4 +1,4 @@
-"""The floor that every method must beat."""
+"""Random scores: the baseline that every method must beat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods that change the input and look at the output."""
+"""Methods that change the input and measure the output."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def occlusion(
 ) -> Attribution:
     """Drop of the target when a unit is hidden.
 
-    A token's embedding becomes that of `replacement` (a token id; None takes the pad token, or zeros); the ids stay, so
-    that a model that looks for its end token still finds it. Without tokens, the unit's row at the first block is 0.
+    Zeiler and Fergus 2014. A token's embedding is replaced by that of `replacement` (a token id; None takes the pad
+    token, or zeros); the ids themselves stay, for models that search them for the end token. Units other than tokens
+    are hidden by zeros in their row of the first block's input.
     """
     flow = forward_flow(model, inputs, target, at="tokens")
     examples_first(flow)
@@ -59,13 +60,13 @@ def occlusion(
 
 
 def hideable_units(flow: Flow, inputs: Inputs) -> dict[str, Tensor]:
-    """Per part [batch, units]: which are there to be hidden."""
+    """Per part [batch, units]: which units are real, and can be hidden."""
     counts = {source.part: unit_index_of(flow, source).units for source in flow.sources}
     return {name: real_units(name, inputs, count) for name, count in counts.items()}
 
 
 class Hide:
-    """Hides a set of units of each example: [batch, units] for each part."""
+    """Hides units: `hidden` is [batch, units] per part."""
 
     def __init__(self, hidden: Mapping[str, Tensor], replacement: int | None) -> None:
         self._hidden, self._replacement = hidden, replacement
@@ -75,8 +76,8 @@ class Hide:
             return source.leaf
         hidden = self._hidden[source.part].to(source.leaf.device)
         tokens = source.is_integer and source.rows.single
-        found = unit_index(source.rows, len(hidden), 0, tokens or source.enters, () if tokens else source.features)
-        own = (found.unit >= 0) & hidden[found.example.clamp_min(0), found.unit.clamp_min(0)]
+        index = unit_index(source.rows, len(hidden), 0, tokens or source.enters, () if tokens else source.features)
+        own = (index.unit >= 0) & hidden[index.example.clamp_min(0), index.unit.clamp_min(0)]
         rows, filler = source.rows.of(source.leaf), torch.zeros(())
         if source.lookup is not None and self._replacement is not None:
             filler = source.rows.of(source.lookup(replaced_ids(source, self._replacement)))

@@ -1,4 +1,4 @@
-"""From what reached the sources to one score per unit of every part: in the part's own order, padding at exactly 0."""
+"""Turns what reached the sources into one score per unit of every part, in the part's order; padding scores 0."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def input_relevance(
     checkpoint: bool,
     ledger: bool,
 ) -> Attribution:
-    """Sum over features of the relevance that reached each unit. The ledger is kept example by example."""
+    """The sum over features of the relevance at each unit. A ledger needs one pass per example."""
     if ledger and batch_of(inputs) > 1 and examples_first(forward_flow(model, inputs, target)) > 1:
         options = {"at": at, "checkpoint": checkpoint, "ledger": True}
         each = [
@@ -50,16 +50,16 @@ def input_relevance(
 
 
 def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | None = None, **more: Any) -> Attribution:
-    """Scores of the parts, with all that the pass says; `chosen` where it was one of several on changed inputs."""
+    """The attribution of a pass with these scores; `chosen` replaces the target of a pass on changed inputs."""
     chosen = flow.chosen if chosen is None else chosen
     place: dict[str, str] = {}
     for source in flow.sources:
         known = place.setdefault(source.part, source.place)
         place[source.part] = known if source.place in known.split(" and ") else f"{known} and {source.place}"
     windows = {
-        source.part: found.windows
+        source.part: index.windows
         for source in flow.sources
-        if (found := unit_index_of(flow, source)).windows is not None
+        if (index := unit_index_of(flow, source)).windows is not None
     }
     lost = [
         f'nothing flows back to "{part}" under these rules, or only to units that the mask hides, though the output '
@@ -71,9 +71,9 @@ def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | No
 
 
 def _parts_without_score(flow: Flow, parts: Parts, compared: bool) -> list[str]:
-    """Parts without a score, though something should have arrived there.
+    """Parts whose scores are all 0.
 
-    `compared`: scores are of the way from a baseline, so an input that is its own baseline has none.
+    `compared`: scores are relative to a baseline; parts that something flowed back to may then score 0.
     """
     arrived = zip(flow.sources, flow.arrived, strict=False)
     reached = {source.part for source, flowed in arrived if compared and flowed.any()}
@@ -82,7 +82,7 @@ def _parts_without_score(flow: Flow, parts: Parts, compared: bool) -> list[str]:
 
 
 def unit_index_of(flow: Flow, source: Source) -> UnitIndex:
-    """To which example and unit the rows of a source belong."""
+    """The example and unit of each row of a source."""
     shape = source.rows.shape
     examples = 1 if flow.several else len(flow.chosen.value)
     known = flow.axes.get(source.part, -1)
@@ -99,12 +99,12 @@ def unit_index_of(flow: Flow, source: Source) -> UnitIndex:
 def unit_scores(
     flow: Flow, per_source: list[Tensor], inputs: Inputs, reduce: Callable[[Tensor], Tensor] | None = None
 ) -> Parts:
-    """One score per unit of each part: features reduced (by default summed), sources of one part added."""
+    """One score per unit of each part: features are reduced (by default summed), sources of one part added."""
     parts: Parts = {}
     for source, values in zip(flow.sources, per_source, strict=True):
-        found = unit_index_of(flow, source)
+        index = unit_index_of(flow, source)
         each = values if flow.several else values[None]
-        scores = torch.cat([found.summed((reduce or _sum)(source.rows.of(one))) for one in each])
+        scores = torch.cat([index.summed((reduce or _sum)(source.rows.of(one))) for one in each])
         parts[source.part] = parts[source.part] + scores if source.part in parts else scores
     return {name: without_padding(scores, name, inputs) for name, scores in parts.items()}
 
@@ -114,13 +114,13 @@ def without_padding(scores: Tensor, part: str, inputs: Inputs) -> Tensor:
     return torch.where(real if len(real) == len(scores) else real[:1], scores, 0)
 
 
-# The masks that tell padding, by the argument that they belong to.
+# The padding masks, by the argument that they belong to.
 _TOKENS = ("input_ids", "decoder_input_ids")
 _MASKS = {"decoder_input_ids": "decoder_attention_mask", "pixel_values": "pixel_attention_mask"}
 
 
 def mask_of(part: str, inputs: Inputs) -> Tensor | None:
-    """The mask that tells which units of a part are no padding; None where nothing does."""
+    """The mask of a part: which units are not padding. None if there is none."""
     others = [name for name in explained_parts(inputs) if name != part]
     name = _MASKS.get(part, "attention_mask")
     if name not in inputs and not others:
@@ -130,7 +130,7 @@ def mask_of(part: str, inputs: Inputs) -> Tensor | None:
 
 
 def replaced_ids(source: Source, other: Tensor | int) -> Tensor:
-    """The whole numbers that a source looked up, with those of its part replaced by others."""
+    """The integers that a source looked up, with those of its part replaced."""
     assert source.looked_up is not None
     elements = source.rows.elements.view(source.looked_up.shape)
     own = other if isinstance(other, int) else other.to(source.looked_up).flatten()[elements.clamp_min(0)]
@@ -142,7 +142,7 @@ def _sum(values: Tensor) -> Tensor:
 
 
 def ledger_of(flow: Flow, relevance: list[Tensor], parts: Parts) -> Ledger:
-    """The books of one example, one line per part. What reached a source without being a unit's score is a constant."""
+    """The ledger of one example, one line per part. What reached rows that are not units is a constant."""
     assert flow.keeper is not None
     value = flow.chosen.value.item() if flow.carries == "gradient" else 1.0
     scored = {name: scores.double().sum().item() for name, scores in parts.items()}
@@ -152,7 +152,7 @@ def ledger_of(flow: Flow, relevance: list[Tensor], parts: Parts) -> Ledger:
 
 
 def examples_first(flow: Flow) -> int:
-    """How many examples a batch has. Refused where it cannot be taken apart along the first axis."""
+    """The number of examples. Raises unless all parts have them along the first axis."""
     count = len(flow.chosen.value)
     for source in flow.sources if count > 1 else ():
         if flow.axes.get(source.part, -1) != 0:
@@ -178,14 +178,14 @@ def single_examples(inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def example_copies(batch: int, copies: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every copy of every example, in chunks: (index of the example, index of the copy)."""
+    """Several copies of every example, in chunks of `size`: (index of the example, index of the copy)."""
     every = torch.arange(batch * copies)
     for chunk in every.split(max(1, size)):
         yield chunk // copies, chunk % copies
 
 
 def select_examples(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
-    """The given examples of a batch, in the given order, as often as they are named."""
+    """The examples `owner` of a batch, in this order; indices may repeat."""
     return {
         name: value[owner.to(value.device)]
         if isinstance(value, Tensor) and value.dim() and len(value) == batch
@@ -195,7 +195,7 @@ def select_examples(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]
 
 
 def real_units(part: str, inputs: Inputs, units: int) -> Tensor:
-    """[batch, units]: which units of a part are no padding."""
+    """[batch, units]: which units of a part are not padding."""
     mask, batch = mask_of(part, inputs), batch_of(inputs)
     if mask is not None and mask.shape == inputs[part].shape and mask.dim() > 2:  # several texts per example
         mask = mask.flatten(1)
@@ -205,7 +205,7 @@ def real_units(part: str, inputs: Inputs, units: int) -> Tensor:
 
 
 def content_generator(inputs: Inputs, seed: int | str) -> torch.Generator:
-    """Randomness that depends on a single example's real content and on the seed alone."""
+    """A random generator seeded by the real content of a single example and by `seed`."""
     digest = hashlib.sha256(str(seed).encode())
     names = list(explained_parts(inputs))
     for name in [name for name in names if name in _TOKENS] or names[:1]:
@@ -219,11 +219,11 @@ def _real_content(name: str, content: Tensor, inputs: Inputs) -> Tensor:
     if mask is None or mask.dim() != 2 or mask.shape[1] < len(content):
         return content
     real = (mask[0] != 0).cpu()
-    return content[real[len(real) - len(content) :]]  # a mask may begin with units that the model adds
+    return content[real[len(real) - len(content) :]]  # a mask may start with units that the model adds
 
 
 def one_target(target: Any, index: int) -> Any:
-    """The target of one example: lists and tensors hold one each, anything else serves all."""
+    """The target of one example: lists and tensors hold one per example, anything else applies to all."""
     return (
         [target[index]]
         if isinstance(target, list)
@@ -242,7 +242,7 @@ def join_examples(each: list[Attribution]) -> Attribution:
         tuple(name for one in each for name in one.target),
         each[0].method,
         torch.cat(rows) if all(row is not None for row in rows) else None,  # type: ignore[arg-type]
-        tuple(book for one in each for book in one.ledger or ()) or None,
+        tuple(ledger for one in each for ledger in one.ledger or ()) or None,
         place=each[0].place,
         windows={name: torch.cat([one.windows[name] for one in each]) for name in each[0].windows},
         warnings=tuple(dict.fromkeys(warning for one in each for warning in one.warnings)),

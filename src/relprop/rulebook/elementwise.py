@@ -90,7 +90,7 @@ GATES = (
     "softmax", "log_softmax", "softmin", "gumbel_softmax", "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp",
     "exp2", "log", "log2", "log10", "cos", "cosh", "reciprocal", "cumprod", "prod", "logsumexp",
     "logcumsumexp", "logaddexp", "erfc", "var", "std", "rsqrt", "norm", "atan2", "cdist", "cosine_similarity", "ndtr",
-    "log_ndtr", "erfcx", "opened",
+    "log_ndtr", "erfcx", "gate_sum",
 )  # fmt: skip
 POINTWISE_GATES = (
     "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "exp2", "log", "log2", "log10", "cos", "cosh", "erfc",
