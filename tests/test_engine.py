@@ -53,7 +53,7 @@ def test_outputs_do_not_change(architecture: str, dtype: torch.dtype, tolerance:
         plain = logits_of(call(model, inputs))
     for each in (*RULESETS.values(), ruleset("lrp_ah_ln").with_maps()):
         sources = Sources(inputs)
-        given = sources.given(inputs)
+        given = sources.live_inputs(inputs)
         with Propagation(each, [sources]):
             logits = logits_of(call(model, given))
         assert sources.placed, "nothing was live, so nothing was tested"

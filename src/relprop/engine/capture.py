@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -15,12 +15,12 @@ from relprop.engine.captured_maps import AttentionMap, BlockInput, CapturedMaps,
 from relprop.engine.module_stack import QualifiedNames, first_tensor, module_frames, module_of
 from relprop.engine.observer import Observer, Run
 from relprop.engine.propagation import Propagation
-from relprop.engine.survey import keeps_weights
+from relprop.engine.survey import are_weights
 from relprop.errors import InputError
 from relprop.ops import Op
-from relprop.rulebook import zplus_attention
 from relprop.rulebook.attention import fused_weights_by_rows, observed_attention, rows_at_a_time
 from relprop.rulebook.rulesets import RuleSet
+from relprop.rulebook.zplus_attention import zplus_attention
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,8 @@ class HeadMask:
     late: bool = False
 
     def mask_entering(self, block: int) -> Callable[[Tensor], Tensor]:
+        """Masks the relevance that enters the heads of a block, and restores its sum."""
+
         def masked(relevance: Tensor) -> Tensor:
             if not self.mask[block].any():
                 return relevance
@@ -62,6 +64,7 @@ class HeadMask:
         return masked
 
     def mask_leaving(self, block: int) -> Callable[[Tensor], Tensor]:
+        """Masks the relevance that leaves the heads of a block."""
         return lambda relevance: self._masked(block, relevance)
 
     def _masked(self, block: int, relevance: Tensor) -> Tensor:
@@ -87,7 +90,7 @@ class Capture(Observer):
         self._live = live  # False: the backward pass ends at the output of the last block
         self._names = QualifiedNames(model)
         self._blocks, self._total = {id(block) for block in blocks}, len(blocks)
-        self._block_frame: Any = None  # of the block that is running
+        self._block_frame: FrameType | None = None  # of the block that is running
         self._count = 0  # blocks entered
         self.end: Tensor | None = None  # where the backward pass ends, if before the sources
         self._weights: dict[int, Tensor] = {}  # results of softmax, also cast or reshaped
@@ -138,12 +141,8 @@ class Capture(Observer):
         return result
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        if (
-            not self._live
-            and self._block_frame is not None
-            and isinstance(result, Tensor)
-            and result.is_floating_point()
-        ):
+        in_block = not self._live and self._block_frame is not None
+        if in_block and isinstance(result, Tensor) and result.is_floating_point():
             product = {"matmul": 0, "einsum": 1}.get(op.name, -1)
             if product >= 0 and id(args[product]) in self._weights:
                 self._keep_map(args[product])
@@ -192,7 +191,7 @@ class Capture(Observer):
 
     def _track_weights(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
         """Remember results of softmax, and what dropout, casts and reshapes make of them."""
-        if isinstance(result, Tensor) and keeps_weights(op, args, result, self._weights):
+        if isinstance(result, Tensor) and are_weights(op, args, result, self._weights):
             self._weights[id(result)] = result
 
     def _weighted_values(self, weights: Tensor, values: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
@@ -231,17 +230,14 @@ class Capture(Observer):
         elif self._rules.carries == "gradient":
             result = observed_attention(self._row_folder(entry), *given, **kwargs)
         else:
-            settings: dict[str, Any] = {
-                "observe": self._row_folder(entry),
-                "output_gradient": lambda: entry.output_gradient,
-            }
-            run = partial(
-                zplus_attention.zplus_attention,
+            result = zplus_attention(
                 F.scaled_dot_product_attention,
+                *given,
                 settings=self._rules.settings,
-                **settings,
+                observe=self._row_folder(entry),
+                output_gradient=lambda: entry.output_gradient,
+                **kwargs,
             )
-            result = run(*given, **kwargs)
             if self._options.heads is not None:
                 result.register_hook(self._by_head(self._options.heads.mask_entering(self._count - 1)))
         return result if args[0].dim() == given[0].dim() else result.flatten(0, 1)
@@ -299,7 +295,9 @@ class Capture(Observer):
         phase = self._rules.settings.phase
         return self._rules.carries == "gradient" if phase is None else phase.gradient
 
-    def _keep_arrived(self, entry: AttentionMap | BlockInput, shape: Any = None) -> Callable[[Tensor | None], None]:
+    def _keep_arrived(
+        self, entry: AttentionMap | BlockInput, shape: Sequence[int] | None = None
+    ) -> Callable[[Tensor | None], None]:
         def keep(arrived: Tensor | None) -> None:
             if arrived is None:
                 return

@@ -71,7 +71,7 @@ class _Segment:
             if before is None:
                 return value
             copy = before.clone().as_strided(value.shape, value.stride(), value.storage_offset())
-            return self._mode.made_live(copy) if self._mode.is_live(value) else copy
+            return self._mode.live_copy(copy) if self._mode.is_live(value) else copy
 
         arguments: tuple[Any, Any] = tree_map(old, self._call[1:])
         return arguments

@@ -72,7 +72,7 @@ class AttentionSubBlock:
         return torch.stack([at_least_float32(project(one)).reshape(batch, tokens, -1) for one in alone], 1)
 
     def _check(self, total: Tensor) -> None:
-        """Raises if W_O does not treat all tokens alike: only then do the single heads and tokens sum to the whole."""
+        """Raises if the vectors of single heads and tokens do not sum to W_O A V: W_O must treat all tokens alike."""
         expected = at_least_float32(derivative(self.output, self.mixed)(self.mixed))
         tolerance = 1e-3 if self.mixed.dtype.itemsize >= 4 else 5e-2
         if (at_least_float32(total) - expected).abs().max() > tolerance * expected.abs().max():
@@ -111,7 +111,7 @@ def _decomposed(
     alone = ReadingPlan(tuple(replace(one, reached=number == stream) for number, one in enumerate(leaf_places)))
     sources, follow = Sources(inputs, alone), _ResidualFollower(use)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
-        given = sources.given(inputs)
+        given = sources.live_inputs(inputs)
         with Propagation(rulesets.lrp_ln.with_maps(), [sources, follow], sources.live):
             call(model, given)
     return follow.finished()
@@ -140,18 +140,18 @@ class _ResidualFollower(Observer):
         self._result = None
 
     def before_write(self, tensor: Tensor) -> None:
-        self._equal(self._result, tensor)
+        self._copy_role(self._result, tensor)
 
-    def _equal(self, known: Tensor | None, other: Tensor) -> None:
-        """`other` has the values of `known`: an in-place call reads a copy of its tensor and then writes to it."""
+    def _copy_role(self, source: Tensor | None, other: Tensor) -> None:
+        """`other` has the values of `source`: an in-place call reads a copy of its tensor and then writes to it."""
         for tracked in (self._stream, self._branch, self._maps):
             tracked.pop(id(other), None)
-            if id(known) in tracked:
+            if id(source) in tracked:
                 tracked[id(other)] = other
 
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         if op.in_place:
-            self._equal(self._written, args[0])
+            self._copy_role(self._written, args[0])
         self._result = self._classify(op, args, run(op, args, kwargs))
         return self._result
 

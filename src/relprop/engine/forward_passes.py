@@ -43,7 +43,7 @@ def _forward_maps_at(
     sources = Sources(inputs, plan, live=False)
     capture = Capture(model, plan.blocks, batch_of(inputs), options, rules, live=False)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
-        given = sources.given(inputs)
+        given = sources.live_inputs(inputs)
         with Propagation(rules, [sources, capture], sources.live) as mode:
             outputs = call(model, given, target)
         chosen = read_target(model, target, outputs, inputs)
@@ -81,7 +81,7 @@ def forward_flow(
         sources = Sources(inputs, plan, edit, live=False)
         try:
             with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
-                given = sources.given(inputs)
+                given = sources.live_inputs(inputs)
                 with Propagation(rulesets.gradient, [sources], sources.live):
                     outputs = call(model, given, target)
                 chosen = detached_target(read_target(model, target, outputs, inputs))

@@ -65,8 +65,8 @@ class GraphExits:
                 self._exited[id(tensor)] = (ref(tensor), f"{how}{location()}", maximum)
 
     def has_exited(self, value: Any) -> bool:
-        known = self._exited.get(id(value))
-        return known is not None and known[0]() is value
+        entry = self._exited.get(id(value))
+        return entry is not None and entry[0]() is value
 
     def follow(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
         """After a call without live tensors: a result computed from an exited value is one too."""
@@ -104,8 +104,8 @@ class GraphExits:
     def check_alias(self, target: Tensor) -> None:
         """Warn if live values are written to a constant through `.data` or `detach()`: it stays a constant."""
         for tensor in (target, target._base):
-            known = None if tensor is None else self._aliases.get(id(tensor))
-            if known is not None and known() is tensor:
+            entry = None if tensor is None else self._aliases.get(id(tensor))
+            if entry is not None and entry() is tensor:
                 self.warn(
                     f"live values were written through .data or detach(){location()}, where relevance cannot follow"
                 )

@@ -115,11 +115,11 @@ class IntegerTracker:
         if not isinstance(result, Tensor) or not (result.is_floating_point() or result.is_complex()):
             return None
         position = _LOOKUPS.get(op.name)
-        known = self._tracked(args if position is None else args[position : position + 1])
-        if not known or op.name in _FRESH:
+        tracked = self._tracked(args if position is None else args[position : position + 1])
+        if not tracked or op.name in _FRESH:
             return None
-        integers, part, elements = known[0]
-        fits = len(known) == 1 and elements.shape == result.shape[: elements.dim()]
+        integers, part, elements = tracked[0]
+        fits = len(tracked) == 1 and elements.shape == result.shape[: elements.dim()]
         if not fits or bool((elements == MIXED).any()):
             self.mixed.add(part)
             return None
@@ -128,27 +128,27 @@ class IntegerTracker:
     def follow(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Track what a call computes from integers. Boolean results are not tracked: they only steer."""
         results = [one for one in tensors((args[0] if op.in_place else result,)) if _is_integer(one)]
-        known = self._tracked((*args, *kwargs.values()))
+        tracked = self._tracked((*args, *kwargs.values()))
         if not results or op.name in _FRESH:
             return
-        parts = {part for _, part, _ in known}
-        origins = list(tensors((self._origins(op, args, kwargs, [elements for *_, elements in known]),)))
+        parts = {part for _, part, _ in tracked}
+        origins = list(tensors((self._origins(op, args, kwargs, [elements for *_, elements in tracked]),)))
         for number, tensor in enumerate(results):
             fits = len(parts) == 1 and number < len(origins) and origins[number].shape == tensor.shape
             elements = origins[number] if fits else torch.full_like(tensor, MIXED, dtype=torch.long)
             for part in parts:
                 self._put(tensor, part, elements)
 
-    def _origins(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Tensor]) -> Any:
+    def _origins(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], tracked: list[Tensor]) -> Any:
         if op.name in _MOVED:
             return self._moved(op, args, kwargs)
         if op.name in _CASTS:
-            return known[0]
+            return tracked[0]
         if op.name == "one_hot":
             classes = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
-            return known[0][..., None].expand(*known[0].shape, classes) if classes > 0 else None
+            return tracked[0][..., None].expand(*tracked[0].shape, classes) if classes > 0 else None
         if op.name in _ELEMENTWISE:
-            first, *others = torch.broadcast_tensors(*known)
+            first, *others = torch.broadcast_tensors(*tracked)
             same = torch.ones_like(first, dtype=torch.bool)
             for other in others:
                 same &= first == other
@@ -160,8 +160,8 @@ class IntegerTracker:
 
         def origin(value: Any) -> Any:
             if isinstance(value, Tensor):
-                known = self._elements.get(id(value))
-                return torch.full_like(value, CONSTANT, dtype=torch.long) if known is None else known[2]
+                tracked = self._elements.get(id(value))
+                return torch.full_like(value, CONSTANT, dtype=torch.long) if tracked is None else tracked[2]
             if isinstance(value, tuple | list):
                 return type(value)(origin(one) for one in value)
             return CONSTANT

@@ -7,7 +7,7 @@ is unexplained, and is listed by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING
 from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Entry, Kind, Ledger
+
+Hook = Callable[[Tensor | None], None]
 
 
 @dataclass
@@ -86,7 +88,7 @@ class LedgerKeeper(Observer):
 
     def _aliased(self, values: tuple[Any, ...], account: _Account) -> tuple[Any, ...]:
         """An alias per live tensor, so that what flows back to it from this call alone can be read."""
-        probed: list[Any] = []
+        aliased: list[Any] = []
         for value in values:
             if isinstance(value, Tensor) and value.requires_grad:
                 alias = value.view_as(value)
@@ -95,8 +97,8 @@ class LedgerKeeper(Observer):
                 value = alias
             elif type(value) in (tuple, list):
                 value = type(value)(self._aliased(tuple(value), account))
-            probed.append(value)
-        return tuple(probed)
+            aliased.append(value)
+        return tuple(aliased)
 
     def _save(self, tensor: Tensor) -> list[Tensor]:
         """The tensor's present value, for the backward pass; copied only before its memory is overwritten."""
@@ -116,16 +118,16 @@ class LedgerKeeper(Observer):
             return (tensor * arrived.conj()).real.double().sum().item()
         return (tensor.double() * arrived.double()).sum().item()
 
-    def _flow_in(self, saved: list[Tensor], account: _Account) -> Any:
-        def book(arrived: Tensor | None) -> None:
+    def _flow_in(self, saved: list[Tensor], account: _Account) -> Hook:
+        def add(arrived: Tensor | None) -> None:
             if arrived is None:
                 return
             account.taken -= self._flow(saved, arrived)
 
-        return book
+        return add
 
-    def _flow_out(self, saved: list[Tensor], account: _Account, bias: tuple[Tensor, int] | None) -> Any:
-        def book(arrived: Tensor | None) -> None:
+    def _flow_out(self, saved: list[Tensor], account: _Account, bias: tuple[Tensor, int] | None) -> Hook:
+        def add(arrived: Tensor | None) -> None:
             if arrived is None:
                 return
             account.taken += self._flow(saved, arrived)
@@ -136,7 +138,7 @@ class LedgerKeeper(Observer):
                 lined_up = values if dimension == -1 else values.reshape(shape)
                 account.bias += (arrived.double() * lined_up.double()).sum().item()
 
-        return book
+        return add
 
     def note_opaque_functions(self, value: Tensor) -> None:
         """Note autograd functions of the model's own: they are not torch calls and cannot be traced, only named."""

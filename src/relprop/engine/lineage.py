@@ -194,29 +194,29 @@ class Lineage:
             return  # returned as it is: a note that refers to its own tensor would never be freed
         if op.name in ("mul", "add", "where"):  # the operand that has a note
             first = next((one for one in _tensors(args) if self.note(one) is not None), first)
-        known = self.note(first)
-        if op.name in _MOVES and known is None:
+        first_note = self.note(first)
+        if op.name in _MOVES and first_note is None:
             return
-        note = Note(
+        result_note = Note(
             result._version,
             self._pointwise(op, args, kwargs),
-            self._reduction(op, args, kwargs, first, known),
-            op.name == "exp" or (known is not None and known.exponential and _masks(op, args)),
+            self._reduction(op, args, kwargs, first, first_note),
+            op.name == "exp" or (first_note is not None and first_note.exponential and _masks(op, args)),
             self._root_of(first) if op.name == "exp" else None,
-            self._root(first) if op.name in _PRODUCTS and known is not None and known.exponential else None,
-            op.name == "log_softmax" or self._is_log_softmax(op, args, first, known),
-            self._centring(op, args, first, known),
+            self._root(first) if op.name in _PRODUCTS and first_note is not None and first_note.exponential else None,
+            op.name == "log_softmax" or self._is_log_softmax(op, args, first, first_note),
+            self._centring(op, args, first, first_note),
         )
-        if note != Note(result._version):
-            set_note(result, note)
+        if result_note != Note(result._version):
+            set_note(result, result_note)
 
     def _reduction(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, known: Note | None
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, first_note: Note | None
     ) -> Reduction | None:
         if op.name in _REDUCTIONS and len(list(_tensors(args))) == 1:
             dims = args[1] if len(args) > 1 else kwargs.get("dim")
             return Reduction(_REDUCTIONS[op.name], self._root(first), dims)
-        reduction = None if known is None else known.reduction
+        reduction = None if first_note is None else first_note.reduction
         if reduction is None:
             return None
         if op.name == "reciprocal" or (op.name in ("div", "softmax") and _scalar(args[0]) == 1.0):
@@ -226,13 +226,13 @@ class Lineage:
         )
         return reduction if scaled or op.name in _MOVES or op.name in _CASTS else None
 
-    def _is_log_softmax(self, op: Op, args: tuple[Any, ...], first: Tensor, known: Note | None) -> bool:
+    def _is_log_softmax(self, op: Op, args: tuple[Any, ...], first: Tensor, first_note: Note | None) -> bool:
         if op.name in ("sub", "shift") and len(args) > 1 and isinstance(args[1], Tensor):
             reduction = self._reduction_of(args[1], first)
             return reduction is not None and reduction.kind == "logsumexp"
-        return known is not None and known.log_softmax and op.name in _CASTS
+        return first_note is not None and first_note.log_softmax and op.name in _CASTS
 
-    def _centring(self, op: Op, args: tuple[Any, ...], first: Tensor, known: Note | None) -> Centred | None:
+    def _centring(self, op: Op, args: tuple[Any, ...], first: Tensor, first_note: Note | None) -> Centred | None:
         if op.name == "centre":
             note = self.note(args[1])
             return (
@@ -241,7 +241,7 @@ class Lineage:
         if op.name == "layer_norm" and len(args) > 1 and not any(isinstance(one, Tensor) for one in args[2:4]):
             return Centred(None, tuple(range(-len(args[1]), 0)), True)
         if op.name in _CASTS:
-            return None if known is None else known.centred
+            return None if first_note is None else first_note.centred
         if op.name not in ("mul", "div") or len(args) < 2 or not isinstance(args[1], Tensor):
             return None
         scaled = self._scaled(first, args[1] if first is args[0] else args[0])
@@ -275,20 +275,20 @@ class Lineage:
             return Origin(self._root_of(args[0]), 0.0, True, True)
         operands = list(args[:1] if op.name in _CASTS else args)
         origins = [self._origin(value) for value in operands]
-        known = [one for one in origins if one is not None]
-        if not known or any(one.root is not known[0].root for one in known):
+        own = [one for one in origins if one is not None]
+        if not own or any(one.root is not own[0].root for one in own):
             return None
         at_zero = self._at_zero(op, operands, origins, kwargs)
         if at_zero is None:
             return None
-        scaled = op.name in ("mul", "div") and len(known) == 1 and (op.name == "mul" or origins[0] is not None)
+        scaled = op.name in ("mul", "div") and len(own) == 1 and (op.name == "mul" or origins[0] is not None)
         linear = scaled or op.name in _LINEAR
-        curved = not linear or any(one.curved for one in known)
+        curved = not linear or any(one.curved for one in own)
         rule = self._rules.get(op.name)
         ruled = rule in (constant_ratio, power) or op.name in ("add", "sub", "mul", *_CASTS) or scaled
-        passes = at_zero == 0 and ruled and all(one.passes for one in known)
-        saturates = op.name in SATURATING or (known[0].saturates and (scaled or op.name in _CASTS or op.name == "neg"))
-        return Origin(known[0].root, at_zero, curved, passes, saturates)
+        passes = at_zero == 0 and ruled and all(one.passes for one in own)
+        saturates = op.name in SATURATING or (own[0].saturates and (scaled or op.name in _CASTS or op.name == "neg"))
+        return Origin(own[0].root, at_zero, curved, passes, saturates)
 
     def _root_of(self, tensor: Tensor) -> Root:
         origin = self._origin(tensor)

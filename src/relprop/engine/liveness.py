@@ -107,8 +107,8 @@ class Liveness:
         return False
 
     def is_constant(self, tensor: Tensor) -> bool:
-        known = self._constants.get(id(tensor))
-        return known is not None and known() is tensor
+        entry = self._constants.get(id(tensor))
+        return entry is not None and entry() is tensor
 
 
 def _node_notes(node: Any) -> dict[str, Any]:

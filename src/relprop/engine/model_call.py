@@ -116,8 +116,8 @@ def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
     """
     if isinstance(target, Several | list):
         each = [rows_read(one, inputs) for one in (target.targets if isinstance(target, Several) else target)]
-        known = [rows for rows in each if rows is not None]
-        return max(known, default=None) if len(known) == len(each) else None
+        counts = [rows for rows in each if rows is not None]
+        return max(counts, default=None) if len(counts) == len(each) else None
     if isinstance(target, TokenAt):
         return -target.row if target.row < 0 else None
     if callable(target) or isinstance(target, AtMask) or inputs.get("labels") is not None:  # a loss reads every row

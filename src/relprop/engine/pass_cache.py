@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relprop.rulebook.rulesets import RuleSet
 from relprop.targets import Against, Answer, AtMask, Several, TokenAt
 
 _cache = threading.local()
@@ -27,8 +28,8 @@ class PassKey:
     weights: tuple[Any, ...]
     inputs: tuple[tuple[str, Any], ...]  # tensors as copies, because the caller may overwrite the originals
     target: Any
-    rules: Any
-    at: Any
+    rules: RuleSet | None
+    at: str | None
 
     def matches(self, other: PassKey) -> bool:
         """Whether another pass would have the same result."""
@@ -53,7 +54,9 @@ def shared_passes() -> Iterator[None]:
         _cache.flows = outer
 
 
-def pass_key(model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: Any, at: Any) -> PassKey | None:
+def pass_key(
+    model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: RuleSet | None, at: str | None
+) -> PassKey | None:
     """The key of a pass; None outside of `shared_passes`, or where inputs or target cannot be compared."""
     if getattr(_cache, "flows", None) is None:
         return None
@@ -82,14 +85,14 @@ def store_pass(key: PassKey, maps: bool, two_way: bool, flow: Any) -> None:
 def _weights(model: nn.Module) -> tuple[Any, ...]:
     """Changes when a weight does: its address, its version and some of its numbers."""
     tensors = [*model.parameters(), *model.buffers()]
-    return tuple((id(one), one.data_ptr(), _version(one), _sampled(one)) for one in tensors if not one.is_meta)
+    return tuple((id(one), one.data_ptr(), _version(one), _sample(one)) for one in tensors if not one.is_meta)
 
 
 def _version(tensor: Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def _sampled(tensor: Tensor) -> tuple[float, ...]:
+def _sample(tensor: Tensor) -> tuple[float, ...]:
     flat = tensor.detach().flatten()
     step = max(1, flat.numel() // _SAMPLE)
     return tuple(flat[::step].tolist())

@@ -33,7 +33,7 @@ from relprop.errors import InputError, ModelError
 from relprop.ops import at_least_float32
 from relprop.rulebook import rulesets
 from relprop.rulebook.relevance_flow import GradientCutError, Phase
-from relprop.rulebook.rulesets import RuleSet
+from relprop.rulebook.rulesets import Carries, RuleSet
 from relprop.targets import ChosenTarget, Several, is_own_function
 
 PERIOD = 12  # how many examples powers of two can mark; half precision holds 2^12 too
@@ -46,7 +46,7 @@ class Flow:
     chosen: ChosenTarget
     sources: tuple[Source, ...]
     arrived: tuple[Tensor, ...]  # per source: its gradient, or its relevance
-    carries: str
+    carries: Carries
     captured: CapturedMaps | None = None
     keeper: LedgerKeeper | None = None
     gradient: Flow | None = None  # the gradient's own flow, where one forward pass served gradient and relevance
@@ -124,7 +124,7 @@ def _run_pass(model: nn.Module, inputs: Mapping[str, Any], target: Any, options:
         return _first_fitting_pass(model, inputs, target, options)
     except GradientCutError:
         capture = options.capture and CaptureOptions(
-            output_gradients=options.capture.fold is not None and options.rules.sees_fused
+            output_gradients=options.capture.fold is not None and options.rules.captures_fused
         )
         alone = replace(options, two_way=False, rules=rulesets.gradient, capture=capture)
         gradient = _first_fitting_pass(model, inputs, target, alone)
@@ -143,7 +143,7 @@ def _first_fitting_pass(model: nn.Module, inputs: Mapping[str, Any], target: Any
 
 
 def _axes_by_size(sources: Sequence[Source], examples: int, plan: ReadingPlan) -> tuple[dict[str, int], list[Source]]:
-    """Per part its batch axis, told by its length (-1 for none); and the sources where the length is ambiguous."""
+    """Per part its batch axis by its length (-1 for none); and the sources where the length is ambiguous."""
     axes, unclear = {}, []
     for source in sources:
         fitting = [axis for axis, size in enumerate(source.rows.shape) if size == examples]
@@ -188,7 +188,7 @@ class _Pass:
         rules = options.rules if self.phase is None else options.rules.two_way(self.phase)
         if options.capture is not None:
             folding = options.capture.fold is not None or options.capture.output_gradients
-            rules = rules.with_maps(fused=folding and options.rules.sees_fused)
+            rules = rules.with_maps(fused=folding and options.rules.captures_fused)
         self.rules = rules
         self.saver = Checkpoint(model) if options.checkpoint else None
         self.capture = (
@@ -208,7 +208,7 @@ class _Pass:
             check_live(chosen)
             guard_opaque(chosen.value, self.rules)
             if isinstance(target, Several):
-                return self._several_flows(chosen, target, outputs)
+                return self._flow_of_several(chosen, target, outputs)
             if self.keeper is not None:
                 self.keeper.note_opaque_functions(chosen.value)
             axes, packed = self._examples(target, chosen.value)
@@ -253,7 +253,7 @@ class _Pass:
                 by_part[source.part] = owner
         return by_part
 
-    def _flow(self, chosen: ChosenTarget, carries: str, keep_graph: bool = False) -> Flow:
+    def _flow(self, chosen: ChosenTarget, carries: Carries, keep_graph: bool = False) -> Flow:
         sources = tuple(self.sources.placed)
         captured = None if self.capture is None else self.capture.captured
         if self.capture is not None and self.capture.end is not None:
@@ -272,7 +272,7 @@ class _Pass:
             raise MisfitError("a part also reaches the output past the place where it is read")
         return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, flowed, strict=False))
 
-    def _several_flows(self, chosen: ChosenTarget, target: Several, outputs: Any) -> Flow:
+    def _flow_of_several(self, chosen: ChosenTarget, target: Several, outputs: Any) -> Flow:
         """One backward pass per target of a single example; `arrived` is stacked over the targets."""
         if any(one is not None for one in (self.phase, self.saver, self.capture, self.keeper)):
             raise InputError("several targets at once allow neither maps, a checkpoint nor a ledger: ask one by one")
@@ -298,7 +298,7 @@ class _Pass:
     def _forward(self, target: Any) -> tuple[Any, ChosenTarget]:
         """The outputs and the target. A target function of the caller runs under the rules too."""
         observers = (self.sources, self.saver, self.capture, self.keeper)
-        given = self.sources.given(self.inputs)
+        given = self.sources.live_inputs(self.inputs)
         try:
             with Propagation(self.rules, [one for one in observers if one is not None], self.sources.live) as mode:
                 outputs = call(self.model, given, target)
@@ -330,5 +330,6 @@ def warnings_of(sources: Sources, inputs: Mapping[str, Any], warnings: Sequence[
 
 
 def detached_target(chosen: ChosenTarget) -> ChosenTarget:
+    """The target without its graph, in float32 or better."""
     rows = None if chosen.rows is None else at_least_float32(chosen.rows.detach())
     return ChosenTarget(at_least_float32(chosen.value.detach()), chosen.names, rows, chosen.exact)

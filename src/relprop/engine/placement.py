@@ -80,8 +80,8 @@ def _plan_at(plan: ReadingPlan, at: str | None) -> ReadingPlan:
     return replace(plan, leaf_places=tuple(_at_leaf(one) if one in lowered else one for one in plan.leaf_places))
 
 
-def _at_leaf(choice: LeafPlace) -> LeafPlace:
-    return replace(choice, place="word_embeddings" if choice.integer else "input", calls=None)
+def _at_leaf(place: LeafPlace) -> LeafPlace:
+    return replace(place, place="word_embeddings" if place.integer else "input", calls=None)
 
 
 def survey_model(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ReadingPlan:
@@ -89,7 +89,7 @@ def survey_model(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Re
     check_cache(model, inputs, target)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
         sources, recorder = Sources(inputs), Recorder()
-        given = sources.given(inputs)
+        given = sources.live_inputs(inputs)
         with Recorder.saving_nothing(), Propagation(rulesets.gradient, [sources, recorder], sources.live):
             outputs = call(model, given, target)
             value = read_target(model, target, outputs, given).value
@@ -146,7 +146,7 @@ def _probe_states(
     probe = Probe(calls, [{} for _ in calls])
     if any(calls):
         sources = Sources(inputs, probe=probe)
-        given = sources.given(inputs)
+        given = sources.live_inputs(inputs)
         with suppress(ProbedError), Propagation(rulesets.gradient, [sources], sources.live):
             call(model, given, target)
     return probe.proved
@@ -157,9 +157,9 @@ def _leaf_place(leaf: Leaf, path: LeafPath | None, proved: Mapping[int, Rows | N
 
     For floats (pixels, samples) an earlier state will do too: its rows are windows of the input.
     """
-    whole = leaf.place == "word_embeddings"
+    integer = leaf.place == "word_embeddings"
     if path is None:
-        return LeafPlace(leaf.part, leaf.place, whole, reached=False, entry=leaf.entry)
+        return LeafPlace(leaf.part, leaf.place, integer, reached=False, entry=leaf.entry)
     all_rows = [rows for rows in proved.values() if rows is not None]
     features = next((axes for rows in reversed(all_rows) if (axes := rows.spanned)), ())
     readable = [count for count, others in path.states if not others and proved.get(count) is not None]
@@ -167,11 +167,13 @@ def _leaf_place(leaf: Leaf, path: LeafPath | None, proved: Mapping[int, Rows | N
     place: Place = leaf.place
     if not path.states or path.states[-1][0] == last:
         place = "block"
-    elif last is not None and not whole:
+    elif last is not None and not integer:
         place = "features"
     else:
         last = None
-    return LeafPlace(leaf.part, place, whole, last, features=features, entry=leaf.entry, trace=path.names[: last or 0])
+    return LeafPlace(
+        leaf.part, place, integer, last, features=features, entry=leaf.entry, trace=path.names[: last or 0]
+    )
 
 
 def _same_place_per_part(leaf_places: list[LeafPlace]) -> list[LeafPlace]:

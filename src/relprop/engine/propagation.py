@@ -133,7 +133,7 @@ class Propagation(TorchFunctionMode):
         tensor = self.stand_in(tensor)
         return tensor.requires_grad and self._liveness.is_live(tensor)
 
-    def made_live(self, tensor: Tensor) -> Tensor:
+    def live_copy(self, tensor: Tensor) -> Tensor:
         """A live tensor with these values; relevance that reaches it ends there."""
         with torch.enable_grad():
             live = tensor.detach().requires_grad_().clone()

@@ -127,7 +127,7 @@ class Sources(Observer):
         placed = {id(source.leaf) for source in self.placed}
         return [leaf.tensor for leaf in self.leaves if leaf.tensor.requires_grad and id(leaf.tensor) not in placed]
 
-    def given(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def live_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs with every float part made live, detached from the caller's own graph."""
         floats = {name: value for name, value in self.parts.items() if value.is_floating_point()}
         live = {}
@@ -162,17 +162,17 @@ class Sources(Observer):
         expect it next, it is not a leaf.
         """
         number = len(self.leaves)
-        place_of_leaf = self._next_place(number, leaf)
-        if place_of_leaf is None and self._plan is not None:
+        planned = self._next_place(number, leaf)
+        if planned is None and self._plan is not None:
             if table:
                 raise MisfitError(f'"{leaf.part}" enters differently than before')
             return values
-        if (place_of_leaf is None and self._probe is None) or (
-            place_of_leaf is not None and place_of_leaf.reached and place_of_leaf.calls is None
+        if (planned is None and self._probe is None) or (
+            planned is not None and planned.reached and planned.calls is None
         ):
-            return self._place(leaf, place_of_leaf)
+            return self._place(leaf, planned)
         self.leaves.append(leaf)
-        if place_of_leaf is None or place_of_leaf.reached:
+        if planned is None or planned.reached:
             leaf.tensor.requires_grad_()
             values = leaf.tensor.clone()
             self._below[id(values)] = (values, frozenset((number,)))
@@ -183,15 +183,15 @@ class Sources(Observer):
         """The place of the leaf, if it is the one that the plan expects next."""
         if self._plan is None or number >= len(self._plan.leaf_places):
             return None
-        place_of_leaf = self._plan.leaf_places[number]
-        return place_of_leaf if (place_of_leaf.part, place_of_leaf.entry) == (leaf.part, leaf.entry) else None
+        planned = self._plan.leaf_places[number]
+        return planned if (planned.part, planned.entry) == (leaf.part, leaf.entry) else None
 
-    def _place(self, leaf: Leaf, place_of_leaf: LeafPlace | None) -> Tensor:
-        place, features = (leaf.place, ()) if place_of_leaf is None else (place_of_leaf.place, place_of_leaf.features)
+    def _place(self, leaf: Leaf, planned: LeafPlace | None) -> Tensor:
+        place, features = (leaf.place, ()) if planned is None else (planned.place, planned.features)
         rows = rows_of_leaf(leaf, self.parts[leaf.part].shape, features)
-        whole = leaf.place == "word_embeddings"
+        integer = leaf.place == "word_embeddings"
         tensor = self._make_live(
-            Source(leaf.part, place, leaf.tensor, rows, True, whole, features, leaf.lookup, leaf.integers)
+            Source(leaf.part, place, leaf.tensor, rows, True, integer, features, leaf.lookup, leaf.integers)
         )
         self.leaves.append(replace(leaf, tensor=tensor))
         return tensor.clone()
@@ -240,12 +240,12 @@ class Sources(Observer):
         if here != origins or any(list(self._plan.leaf_places[n].trace) != self._trace[n] for n in here):
             raise MisfitError("it runs differently than before")
         number = min(origins)
-        leaf, place_of_leaf = self.leaves[number], self._plan.leaf_places[number]
+        leaf, planned = self.leaves[number], self._plan.leaf_places[number]
         rows = self._proved_rows(origins, state)
         if rows is None or not self._are_units(rows, self.parts[leaf.part]):
             raise MisfitError(f'the rows of its first block are not the units of "{leaf.part}"')
         tensor = self._make_live(
-            Source(leaf.part, place_of_leaf.place, state, rows, False, place_of_leaf.integer, place_of_leaf.features)
+            Source(leaf.part, planned.place, state, rows, False, planned.integer, planned.features)
         )
         self._release(origins)
         return tensor.clone()

@@ -53,15 +53,11 @@ class ReadingPlan:
     """Where every leaf of a model is read, in the order in which they enter; and its blocks, in the order of calls."""
 
     leaf_places: tuple[LeafPlace, ...]
-    block_refs: tuple[weakref.ref[nn.Module], ...] = field(
-        default=(), repr=False
-    )  # weak: plans live as long as the model
+    block_refs: tuple[weakref.ref[nn.Module], ...] = field(default=(), repr=False)  # weak: plans outlive no model
     one_stream: bool = True  # all attention is among the rows of one residual stream
     unfollowed: tuple[str, ...] = ()  # the output depends on these parts through calls that are not tracked
     proofs: dict[Any, Rows | None] = field(default_factory=dict, compare=False, repr=False)  # cached `proved_rows`
-    axes: dict[str, int] = field(
-        default_factory=dict, compare=False, repr=False
-    )  # batch axes, where lengths are ambiguous
+    axes: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # batch axes of ambiguous length
 
     @property
     def blocks(self) -> list[nn.Module]:
@@ -119,7 +115,7 @@ class Recorder(Observer):
             weights = args[product]
             self._add_attention(weights.shape[-2] == weights.shape[-1], _both_live(weights))
             self._weights.clear()
-        elif isinstance(result, Tensor) and keeps_weights(op, args, result, self._weights):
+        elif isinstance(result, Tensor) and are_weights(op, args, result, self._weights):
             self._weights[id(result)] = result
 
     def _add_attention(self, square: bool, live_queries: bool) -> None:
@@ -169,11 +165,9 @@ _CARRIES = {"dropout", "to", "type", "type_as", "float", "half", "bfloat16", "do
             "clone", "masked_fill", "nan_to_num", "mul"}  # fmt: skip
 
 
-def keeps_weights(op: Op, args: tuple[Any, ...], result: Tensor, cached_plans: Mapping[int, Tensor]) -> bool:
+def are_weights(op: Op, args: tuple[Any, ...], result: Tensor, known: Mapping[int, Tensor]) -> bool:
     """Whether the result is attention weights: of a softmax, or of dropout, a cast or a reshape of `known` ones."""
-    return (op.name == "softmax" and result.dim() >= 3) or (
-        op.name in _CARRIES and bool(args) and id(args[0]) in cached_plans
-    )
+    return (op.name == "softmax" and result.dim() >= 3) or (op.name in _CARRIES and bool(args) and id(args[0]) in known)
 
 
 def returns_input(given: Sequence[Tensor], results: Sequence[Tensor]) -> bool:

@@ -73,10 +73,10 @@ class Rows:
         """Axes of the part that every row reads from end to end: its features. Empty if rows do not differ."""
         low, high = self.low[~self.empty], self.high[~self.empty]
         size = torch.tensor(self.shape, device=low.device)
-        whole = ((low == 0) & (high == size - 1)).all(0)
-        whole[0] = False
+        full = ((low == 0) & (high == size - 1)).all(0)
+        full[0] = False
         differ = len(self.shape) > 1 and len(torch.unique(low[:, 1:], dim=0)) > 1
-        return tuple(torch.nonzero(whole).flatten().tolist()) if differ else ()
+        return tuple(torch.nonzero(full).flatten().tolist()) if differ else ()
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ def row_owners(rows: Rows, plain: Tensor, scaled: Tensor) -> Tensor | None:
     power = _power(before, after, coarse=before.dtype.itemsize < 8)
     if power is None:
         return None
-    known = torch.where(before != 0, torch.arange(len(before), device=before.device), 0).cummax(0).values
-    return power[known]
+    latest = torch.where(before != 0, torch.arange(len(before), device=before.device), 0).cummax(0).values
+    return power[latest]
 
 
 def rows_of_leaf(leaf: Leaf, shape: Sequence[int], features: tuple[int, ...] = ()) -> Rows:
@@ -289,6 +289,6 @@ def _windows(
         read.index_add_(0, row, torch.ones_like(row))
     empty = read == 0
     low[empty], high[empty] = 1, 0
-    whole = torch.where(empty, 0, (high - low + 1).prod(1)) == read
+    gapless = torch.where(empty, 0, (high - low + 1).prod(1)) == read
     grid = tuple(state.movedim(axis, -1).shape[:-1])
-    return Rows(axis, grid, low, high, shape) if bool(whole.all()) and not bool(empty.all()) else None
+    return Rows(axis, grid, low, high, shape) if bool(gapless.all()) and not bool(empty.all()) else None

@@ -54,8 +54,8 @@ def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | No
     chosen = flow.chosen if chosen is None else chosen
     place: dict[str, str] = {}
     for source in flow.sources:
-        known = place.setdefault(source.part, source.place)
-        place[source.part] = known if source.place in known.split(" and ") else f"{known} and {source.place}"
+        first = place.setdefault(source.part, source.place)
+        place[source.part] = first if source.place in first.split(" and ") else f"{first} and {source.place}"
     windows = {
         source.part: index.windows
         for source in flow.sources
@@ -85,8 +85,8 @@ def unit_index_of(flow: Flow, source: Source) -> UnitIndex:
     """The example and unit of each row of a source."""
     shape = source.rows.shape
     examples = 1 if flow.several else len(flow.chosen.value)
-    known = flow.axes.get(source.part, -1)
-    axis = None if known == -1 else known
+    batch_axis = flow.axes.get(source.part, -1)
+    axis = None if batch_axis == -1 else batch_axis
     owner = flow.row_owners.get(source.part)
     if axis is None and owner is None and examples > 1:
         raise InputError(

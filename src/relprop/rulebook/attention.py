@@ -130,7 +130,7 @@ class GatheredShares:
             for total, more in zip(self._sums, (to_k, to_v), strict=True):
                 total += more
 
-    def whole(self) -> tuple[Tensor, Tensor, Tensor]:
+    def joined(self) -> tuple[Tensor, Tensor, Tensor]:
         to_k, to_v = self._sums
         return self._rows[0] if len(self._rows) == 1 else torch.cat(self._rows, -2), to_k, to_v
 
@@ -148,7 +148,7 @@ def gradient_shares(
         g.mul_(a)
         s = g.sub_(a * g.sum(-1, keepdim=True))  # through the softmax
         shares.add((s @ k).mul_(scale), (s.transpose(-2, -1) @ q[..., chunk, :]).mul_(scale), to_v)
-    to_q, to_k, to_v = shares.whole()
+    to_q, to_k, to_v = shares.joined()
     return to_q.sum_to_size(q.shape), to_k.sum_to_size(k.shape), to_v.sum_to_size(v.shape)
 
 

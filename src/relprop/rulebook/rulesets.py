@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from relprop import ops
 from relprop.errors import unknown_name
-from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, zplus, zplus_attention
+from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, zplus
 from relprop.rulebook.relevance_flow import DEFAULT, FlowSettings, Phase
+from relprop.rulebook.zplus_attention import zplus_attention
 
 Rule = Callable[..., Any]
 Carries = Literal["gradient", "relevance"]
@@ -53,7 +54,7 @@ class RuleSet(Mapping[str, Any]):
         rule = self._rules[operation]
         if self.settings is DEFAULT:
             return rule
-        if isinstance(rule, Expand) and rule.fused is zplus_attention.zplus_attention:
+        if isinstance(rule, Expand) and rule.fused is zplus_attention:
             return replace(rule, fused=partial(rule.fused, settings=self.settings))
         return partial(rule, settings=self.settings) if rule in zplus.RULES else rule
 
@@ -70,16 +71,16 @@ class RuleSet(Mapping[str, Any]):
 
     def with_maps(self, fused: bool = False) -> RuleSet:
         """The same rules with attention written out, so that its weights can be captured; or with `fused` attention."""
-        spelled: dict[str, Rule | Expand] = {
+        written_out: dict[str, Rule | Expand] = {
             "multi_head_attention_forward": Expand(ops.multi_head_attention, always=True)
         }
-        spelled["scaled_dot_product_attention"] = Expand(
+        written_out["scaled_dot_product_attention"] = Expand(
             ops.plain_attention, not fused, fused=_native if fused else None
         )
-        return RuleSet(self.name, {**self._rules, **spelled}, self.carries, self.settings)
+        return RuleSet(self.name, {**self._rules, **written_out}, self.carries, self.settings)
 
     @property
-    def sees_fused(self) -> bool:
+    def captures_fused(self) -> bool:
         """Whether maps can be captured from fused attention under these rules."""
         rule = self._rules.get("scaled_dot_product_attention")
         return rule is None if self.carries == "gradient" else isinstance(rule, Expand) and rule.fused is not None
@@ -108,7 +109,7 @@ def _consistent(rules: Mapping[str, Rule | Expand]) -> dict[str, Rule | Expand]:
     """Attention stays fused only where the fused rule equals the rules of its single operations."""
     attention = rules.get("scaled_dot_product_attention")
     parts = (rules.get("matmul"), rules.get("softmax"))
-    if not isinstance(attention, Expand) or attention.fused is not zplus_attention.zplus_attention:
+    if not isinstance(attention, Expand) or attention.fused is not zplus_attention:
         return dict(rules)
     fused = attention.fused if parts == (zplus.matmul, zplus.to_first) else None
     return {**rules, "scaled_dot_product_attention": replace(attention, fused=fused)}
@@ -244,7 +245,7 @@ zplus_rules = RuleSet(
     {
         **_all(_moves, _native),
         **EXPANSIONS,
-        "scaled_dot_product_attention": Expand(ops.plain_attention, fused=zplus_attention.zplus_attention),
+        "scaled_dot_product_attention": Expand(ops.plain_attention, fused=zplus_attention),
         "linear": zplus.linear,
         **_all(["conv1d", "conv2d", "conv3d"], zplus.convolution),
         "addmm": zplus.add_matmul,

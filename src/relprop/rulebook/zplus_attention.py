@@ -55,7 +55,7 @@ class _ZPlusAttention(torch.autograd.Function):
             own = q[..., chunk, :]
             s = safe_divide(r, own @ k.transpose(-2, -1), ctx.settings.stabiliser).mul_(0.5)
             gathered.add(s @ k, s.transpose(-2, -1) @ own, to_v)
-        parts = [one.mul_(x).sum_to_size(x.shape) for one, x in zip(gathered.whole(), (q, k, v), strict=True)]
+        parts = [one.mul_(x).sum_to_size(x.shape) for one, x in zip(gathered.joined(), (q, k, v), strict=True)]
         return *(part.to(own_type) for part in parts), None, None, None, None, None, None
 
 
