@@ -13,9 +13,9 @@ from transformers import BertForSequenceClassification
 
 from models import tiny
 from relprop.attribution import attribute
-from relprop.engine.decompose import Mixing, decompose, derivative
+from relprop.engine.decompose import AttentionSubBlock, decompose, derivative
 from relprop.errors import InputError, ModelError
-from relprop.methods.decomposition import shares
+from relprop.methods.decomposition import row_shares
 
 GOLDEN = Path(__file__).parent / "golden" / "bert"
 ARRAYS = np.load(GOLDEN / "golden_alti_flow.npz")
@@ -32,7 +32,7 @@ def distance(found: Tensor, expected: Any) -> float:
     return float(np.abs(found.numpy() - np.asarray(expected)).max() / np.abs(np.asarray(expected)).max())
 
 
-def stacked(mixing: Mixing) -> Tensor:
+def stacked(mixing: AttentionSubBlock) -> Tensor:
     """All T_ij: [batch, rows, tokens, features]."""
     return torch.stack(list(mixing.vectors()), 2)
 
@@ -40,7 +40,7 @@ def stacked(mixing: Mixing) -> Tensor:
 def vectors_and_outputs(model: nn.Module, inputs: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
     found: list[tuple[Tensor, Tensor]] = []
 
-    def use(mixing: Mixing) -> Tensor:
+    def use(mixing: AttentionSubBlock) -> Tensor:
         t = stacked(mixing)
         found.append((t, mixing.output.detach().reshape(t[:, :, 0].shape)))
         return t
@@ -69,7 +69,7 @@ def test_released_to_the_last_digit(array: str, p: int) -> None:
     model, inputs = bert()
     for block, (t, y) in enumerate(vectors_and_outputs(model, inputs)):
         far = F.pairwise_distance(t, y[:, :, None].expand_as(t), p=p, eps=1e-6)
-        c = shares((y.norm(p, -1, keepdim=True) - far).clamp_min(0))
+        c = row_shares((y.norm(p, -1, keepdim=True) - far).clamp_min(0))
         assert distance(c[0], ARRAYS[f"a/f64/{array}/layer_contributions"][block]) < 1e-11
 
 
@@ -154,7 +154,7 @@ def test_vectors_by_hand(architecture: str, parts: Any) -> None:
     assert distance(y, (x + added).detach().numpy()) < 1e-5
 
 
-def a_token_at_a_time(mixing: Mixing) -> Tensor:
+def a_token_at_a_time(mixing: AttentionSubBlock) -> Tensor:
     """The slow way: all of a token's values through W_O and the norm, without taking heads and rows apart."""
     x = mixing.residual.detach()
     tokens = mixing.values.shape[-2]
@@ -258,7 +258,7 @@ def test_two_projections_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ("norm inside", "treats tokens differently"),
+        ("norm inside", "treat tokens differently"),
         ("gated", r"meets another branch \(mul\)"),
         ("attention only", "not followed by a feed-forward layer"),
         ("GPTNeoXForSequenceClassification", r"meets another branch \(add\)"),
@@ -275,7 +275,7 @@ def test_what_cannot_be_followed_is_declined(model: str, reason: str) -> None:
 def test_a_row_of_bias_keeps_to_itself() -> None:
     """Shares of nothing: no division by 0."""
     c = torch.tensor([[[1.0, 3.0], [0.0, 0.0]]])
-    assert torch.equal(shares(c), torch.tensor([[[0.25, 0.75], [0.0, 1.0]]]))
+    assert torch.equal(row_shares(c), torch.tensor([[[0.25, 0.75], [0.0, 1.0]]]))
 
 
 def test_unknown_measure() -> None:

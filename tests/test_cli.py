@@ -232,12 +232,12 @@ def test_methods_lists_every_method(relprop):
 
 @pytest.mark.parametrize("name", ["bert", "lm", "qa", "gpt2"])
 def test_check(relprop, folders, name):
-    """Operations, ledger and verdict; exit code 0 where the books close."""
+    """Operations, ledger and verdict; exit code 0 where the ledger closes."""
     run = relprop("check", folders[name])
     assert (run.code, run.err) == (0, "")
     assert "scaled_dot_product_attention" in run.out
     assert "outputs: unchanged" in run.out
-    assert "verdict: the books close" in run.out
+    assert "verdict: the ledger closes" in run.out
     assert "= value" in run.out
 
 
@@ -246,7 +246,7 @@ def test_check_of_open_books(relprop, model):
     run = relprop("check", model, "--rules", "gradient", "--target", "positive", "--text", TEXT)
     assert (run.code, run.err) == (1, "")
     verdict = next(line for line in run.out.splitlines() if line.startswith("verdict"))
-    assert "the books do not close" in verdict
+    assert "the ledger does not close" in verdict
     table = [line.split() for line in run.out.split("\ninputs (sum")[0].splitlines() if line.strip(" ─")][1:]
     unexplained = [abs(float(row[-1])) for row in table]
     assert unexplained[0] == max(unexplained) > 0.1

@@ -164,11 +164,11 @@ def test_mistakes(digit: Path) -> None:
 
 @pytest.mark.parametrize("args", [["molecules"], ["molecules", "--text", "CCO"], ["superpixels"]])
 def test_the_books_of_the_embedded_models_close(args: list[str]) -> None:
-    assert "verdict: the books close" in run(*args, command="check")
+    assert "verdict: the ledger closes" in run(*args, command="check")
 
 
 def test_a_picture_is_checked_by_its_path(digit: Path) -> None:
-    assert "verdict: the books close" in run("superpixels", "--text", digit, command="check")
+    assert "verdict: the ledger closes" in run("superpixels", "--text", digit, command="check")
 
 
 def test_a_model_is_not_checked_with_a_guess(tmp_path: Path) -> None:

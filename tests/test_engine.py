@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from models import CLASSIFIERS, tiny
 from relprop.attribution import attribute, rules
-from relprop.engine.capture import Watch
+from relprop.engine.capture import CaptureOptions
 from relprop.engine.model_call import call
 from relprop.engine.module_stack import stacks
 from relprop.engine.passes import propagate
@@ -53,7 +53,7 @@ def test_outputs_do_not_change(architecture: str, dtype: torch.dtype, tolerance:
         plain = logits_of(call(model, inputs))
     for each in (*RULESETS.values(), ruleset("lrp_ah_ln").with_maps()):
         sources = Sources(inputs)
-        given = sources.given(inputs)
+        given = sources.live_inputs(inputs)
         with Propagation(each, [sources]):
             logits = logits_of(call(model, given))
         assert sources.placed, "nothing was live, so nothing was tested"
@@ -110,7 +110,7 @@ def test_maps_of_eager_and_fused_attention_are_equal(architecture: str, name: st
     for implementation in ("eager", "sdpa"):
         model, inputs = tiny(architecture)
         model.set_attn_implementation(implementation)
-        found[implementation] = propagate(model, inputs, 1, ruleset(name), watch=Watch()).seen.maps
+        found[implementation] = propagate(model, inputs, 1, ruleset(name), capture=CaptureOptions()).captured.maps
         if implementation == "eager":
             with torch.no_grad():
                 own = model(**inputs, output_attentions=True).attentions
@@ -139,15 +139,15 @@ def test_maps_of_eager_and_fused_attention_are_equal(architecture: str, name: st
 def test_block_inputs(architecture: str) -> None:
     """One entry a block, in order: the hidden states that the model itself reports, and their gradient."""
     model, inputs = tiny(architecture)
-    seen = propagate(model, inputs, 1, ruleset("gradient"), watch=Watch()).seen
+    captured = propagate(model, inputs, 1, ruleset("gradient"), capture=CaptureOptions()).captured
     with torch.no_grad():
         states = model(**inputs, output_hidden_states=True).hidden_states
-    assert len(seen.blocks) == model.config.num_hidden_layers == len(states) - 1
-    for index, (block, state) in enumerate(zip(seen.blocks, states, strict=False)):
+    assert len(captured.blocks) == model.config.num_hidden_layers == len(states) - 1
+    for index, (block, state) in enumerate(zip(captured.blocks, states, strict=False)):
         assert block.index == index
         assert distance(block.input.detach(), state) < 1e-12
         assert block.arrived.shape == state.shape
-    x = seen.blocks[0]
+    x = captured.blocks[0]
     scores = attribute(model, inputs, 1, "gradient_x_input").scores
     assert distance((x.input.detach() * x.arrived).sum(-1), scores) < 1e-10
 
@@ -177,7 +177,7 @@ IDS = torch.tensor([[4, 9, 2, 7, 7], [1, 3, 29, 0, 5]])
 
 def readout(model: nn.Module, inputs: dict[str, Tensor], rules: str = "gradient") -> list[list[int]]:
     """Per example the rows of the last block's output that the target reads."""
-    last = propagate(model, inputs, 1, ruleset(rules), watch=Watch()).seen.last
+    last = propagate(model, inputs, 1, ruleset(rules), capture=CaptureOptions()).captured.last
     return [torch.nonzero(one.abs().sum(-1)).flatten().tolist() for one in last.arrived]
 
 
@@ -451,11 +451,13 @@ def test_zplus_where_a_model_writes_to_a_layers_result() -> None:
     assert sum(arrived.sum().item() for arrived in flow.arrived) == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("watch", [Watch(), Watch(fold=lambda one: one.weights.sum(), last=True)], ids=["all", "last"])
-def test_a_pass_leaves_no_tensor_behind(watch: Watch) -> None:
+@pytest.mark.parametrize(
+    "capture", [CaptureOptions(), CaptureOptions(fold=lambda one: one.weights.sum(), last=True)], ids=["all", "last"]
+)
+def test_a_pass_leaves_no_tensor_behind(capture: CaptureOptions) -> None:
     """Hooks of the graph hold the capture: what it keeps must not hold the graph, or neither is ever freed."""
     model, inputs = tiny("BertForSequenceClassification")
-    seen = propagate(model, inputs, 1, ruleset("gradient"), watch=watch).seen
-    assert seen is not None
-    assert seen.last is not None
-    assert all(block.input.grad_fn is None for block in (*seen.blocks, seen.last))
+    captured = propagate(model, inputs, 1, ruleset("gradient"), capture=capture).captured
+    assert captured is not None
+    assert captured.last is not None
+    assert all(block.input.grad_fn is None for block in (*captured.blocks, captured.last))

@@ -222,7 +222,7 @@ def test_attention_of_which_parts_are_constant_is_spelled_out(live: tuple[int, .
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, 2, 5, 4, dtype=torch.float64) for _ in range(3))
     arrived = []
-    for function in (torch.nn.functional.scaled_dot_product_attention, ops.attention):
+    for function in (torch.nn.functional.scaled_dot_product_attention, ops.plain_attention):
         leaves = [one.clone().requires_grad_(bool(flag)) for one, flag in zip((q, k, v), live, strict=True)]
         with Propagation(rulesets.zplus_rules):
             result = function(*leaves)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from models import BY_ZPLUS, OTHERWISE, ROUTED, skip_declined, tiny
 from relprop.attribution import attribute
-from relprop.engine.capture import HeadMask, Watch
+from relprop.engine.capture import CaptureOptions, HeadMask
 from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError, TargetError, UnknownNameError, UnruledOpError
 from relprop.explainer import Explainer
@@ -598,10 +598,10 @@ def test_a_mask_of_heads_keeps_the_total() -> None:
     mask = torch.zeros(blocks, heads)
     mask[0, 1:] = 1  # and a block without any, which stays as it is
     totals = []
-    for watch in (Watch(), Watch(heads=HeadMask(mask))):
-        flow = propagate(model, inputs, 1, ruleset("zplus"), watch=watch)
-        assert flow.seen is not None
-        maps = [one.arrived for one in flow.seen.maps]
+    for capture in (CaptureOptions(), CaptureOptions(heads=HeadMask(mask))):
+        flow = propagate(model, inputs, 1, ruleset("zplus"), capture=capture)
+        assert flow.captured is not None
+        maps = [one.arrived for one in flow.captured.maps]
         assert all(one is not None for one in maps)
         totals.append(flow.relevance()[0].flatten(1).sum(1))
     assert (totals[0] - 1).abs().max() < 1e-9

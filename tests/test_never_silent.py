@@ -83,7 +83,7 @@ def noticed(write: Callable[[Any, Tensor], Tensor], rules: str = "lrp_conservati
             h = layer(h)
         out = model.head(h.mean(1))
     assert torch.equal(out.detach(), expected)
-    return mode.noticed
+    return mode.warnings
 
 
 # Values that leave the graph.
@@ -358,7 +358,7 @@ def test_a_scripted_module_is_noticed_or_refused() -> None:
     leaf = torch.randn(2, 8, dtype=torch.float64, requires_grad=True)
     with Propagation(ruleset("lrp_conservative"), leaves=[leaf]) as mode:
         scripted(leaf.clone()) * 2
-    assert any("scripted or compiled" in one for one in mode.noticed), mode.noticed
+    assert any("scripted or compiled" in one for one in mode.warnings), mode.warnings
     with pytest.raises(UnruledOpError, match="scripted or compiled"), Propagation(ruleset("zplus"), leaves=[leaf]):
         scripted(leaf.clone()) * 2
 
@@ -535,10 +535,10 @@ def test_half_precision_relevance_is_noticed(dtype: torch.dtype) -> None:
     layer = nn.Linear(8, 3).to(dtype)
     with Propagation(ruleset("zplus")) as mode:
         layer(x)
-    assert any("load the model in float32" in sentence for sentence in mode.noticed)
+    assert any("load the model in float32" in sentence for sentence in mode.warnings)
     with Propagation(ruleset("lrp_conservative")) as mode:
         layer(x)
-    assert mode.noticed == []
+    assert mode.warnings == []
 
 
 # The ledger.

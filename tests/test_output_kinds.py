@@ -16,7 +16,7 @@ from relprop.engine.model_call import fills_masks, generates, rows_read
 from relprop.errors import InputError, TargetError
 from relprop.outputs import logits_of
 from relprop.padding import last_real_row, real_rows
-from relprop.targets import AtMask, TokenAt, choose
+from relprop.targets import AtMask, TokenAt, chosen_target
 from tokenizers_for_tests import wordpiece
 
 BERT = {
@@ -159,7 +159,7 @@ def test_a_number_per_token_is_no_class() -> None:
 
 def test_the_only_row_needs_no_choice() -> None:
     """A model that gives logits [batch, 1, classes]."""
-    found = choose(None, torch.tensor([[[1.0, 3.0]], [[5.0, 2.0]]]), {})
+    found = chosen_target(None, torch.tensor([[[1.0, 3.0]], [[5.0, 2.0]]]), {})
     assert found.value.tolist() == [3, 5]
 
 
@@ -239,7 +239,7 @@ def test_logits_that_are_the_only_candidate(outputs: Any) -> None:
 )
 def test_logits_that_would_be_a_guess_are_refused(outputs: Any, listed: str) -> None:
     with pytest.raises(TargetError, match=listed):
-        choose(None, outputs, {})
+        chosen_target(None, outputs, {})
 
 
 class TwoOutputs(nn.Module):
@@ -292,7 +292,7 @@ def test_choices_are_the_classes_of_multiple_choice() -> None:
     tokens = ids(2, 3, 7)
     logits = torch.tensor([[1.0, 5, 2], [9, 1, 1]])
     labels = {0: "LABEL_0", 1: "LABEL_1"}
-    found = choose(None, SimpleNamespace(logits=logits), {"input_ids": tokens}, labels)
+    found = chosen_target(None, SimpleNamespace(logits=logits), {"input_ids": tokens}, labels)
     assert (found.value.tolist(), found.names) == ([5, 9], ("1", "0"))
 
 
@@ -359,12 +359,12 @@ def test_padding_answers_no_question(side: str) -> None:
     start, end = torch.tensor([[1.0, 2, 3, 4]]), torch.tensor([[4.0, 3, 2, 1]])
     start[0, padding] = end[0, padding] = 100.0
     outputs, inputs = SimpleNamespace(start_logits=start, end_logits=end), {"attention_mask": torch.tensor([mask])}
-    found = choose(None, outputs, inputs)
+    found = chosen_target(None, outputs, inputs)
     real = [i for i in range(4) if i != padding]
     first, last = max(real, key=lambda i: float(start[0, i])), max(real, key=lambda i: float(end[0, i]))
     assert found.names == (f"span {first}-{last}",)
     with pytest.raises(TargetError, match=f"target {padding} is out of range: that token is padding"):
-        choose((padding, last), outputs, inputs)
+        chosen_target((padding, last), outputs, inputs)
 
 
 def test_a_left_padded_question_is_answered_as_without_padding() -> None:

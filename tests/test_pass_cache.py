@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from relprop.attribution import attribute
 from relprop.engine import passes
-from relprop.engine.pass_cache import key_of, shared_passes
+from relprop.engine.pass_cache import pass_key, shared_passes
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
 
@@ -134,7 +134,7 @@ def test_rule_sets_of_one_name_are_two() -> None:
 def test_the_same_pass_is_made_once() -> None:
     """Also for equal copies of inputs and targets."""
     model = bert()
-    with patch.object(passes, "_settled", wraps=passes._settled) as made, shared_passes():
+    with patch.object(passes, "_run_pass", wraps=passes._run_pass) as made, shared_passes():
         for _ in range(3):
             alone(model, ids(), [1, 2])
     assert made.call_count == 1
@@ -144,7 +144,7 @@ def test_sharing_ends_where_it_began() -> None:
     model, inputs = bert(), {"input_ids": ids()}
 
     def shared() -> bool:
-        return key_of(model, inputs, 1, rulesets.gradient, None) is not None
+        return pass_key(model, inputs, 1, rulesets.gradient, None) is not None
 
     with shared_passes():
         with shared_passes():
@@ -155,4 +155,4 @@ def test_sharing_ends_where_it_began() -> None:
 
 def test_objects_that_may_change_unseen_are_not_shared() -> None:
     with shared_passes():
-        assert key_of(bert(), {"input_ids": ids(), "past_key_values": object()}, 1, rulesets.gradient, None) is None
+        assert pass_key(bert(), {"input_ids": ids(), "past_key_values": object()}, 1, rulesets.gradient, None) is None

@@ -18,7 +18,7 @@ import relprop.methods  # noqa: F401  (fills the registry)
 from models import tiny as tiny_model
 from relprop import Explainer
 from relprop.attribution import attribute
-from relprop.engine.capture import Watch
+from relprop.engine.capture import CaptureOptions
 from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation, to_html
@@ -442,7 +442,7 @@ def test_every_method_answers(architecture: str) -> None:
 def test_only_the_answer_feeds_the_target(architecture: str, rules: Any) -> None:
     """The read-out is the answer's row, and all that reaches the last block's map comes through it."""
     model, inputs = tiny_model(architecture)
-    seen = propagate(model, inputs, TARGETS, rules, watch=Watch()).seen
+    seen = propagate(model, inputs, TARGETS, rules, capture=CaptureOptions()).captured
     assert seen is not None
     expected = torch.zeros(seen.readout().shape, dtype=torch.bool)
     expected[0, 2] = expected[1, 4] = True

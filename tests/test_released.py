@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from golden_cases import MASKS, Case, arrays, passed
 from released_rules import Rules, released_bert
 from relprop.attribution import attribute
-from relprop.engine.capture import HeadMask, Watch
+from relprop.engine.capture import CaptureOptions, HeadMask
 from relprop.engine.passes import propagate
 from relprop.engine.propagation import Propagation
 from relprop.methods.flow import max_flows
@@ -64,9 +64,9 @@ def test_the_rules_hold_on_other_models_and_inputs(seed: int, name: str) -> None
     model, ids = another_bert(seed)
     rules, theirs, tolerance = RULES[name]
     slow = released_bert(model, ids, seed % 3, theirs)
-    flow = propagate(model, {"input_ids": ids}, seed % 3, rules, watch=Watch())
-    assert flow.seen is not None
-    assert distance(torch.cat([one.arrived for one in flow.seen.maps]), slow.maps) < tolerance
+    flow = propagate(model, {"input_ids": ids}, seed % 3, rules, capture=CaptureOptions())
+    assert flow.captured is not None
+    assert distance(torch.cat([one.arrived for one in flow.captured.maps]), slow.maps) < tolerance
     assert distance(flow.relevance()[0], slow.source) < tolerance
 
 
@@ -75,10 +75,10 @@ def test_the_released_masking_holds_on_other_models_and_inputs(seed: int) -> Non
     model, ids = another_bert(seed)
     mask = (torch.rand(2 + seed % 3, 3) > 0.4).double()
     slow = released_bert(model, ids, seed % 3, Rules(ours=True, stabiliser=0), mask)
-    watch = Watch(heads=HeadMask(mask, late=True))
-    flow = propagate(model, {"input_ids": ids}, seed % 3, rulesets.zplus_rules, watch=watch)
-    assert flow.seen is not None
-    assert distance(2 * torch.cat([one.arrived for one in flow.seen.maps]), slow.maps) < 1e-9
+    capture = CaptureOptions(heads=HeadMask(mask, late=True))
+    flow = propagate(model, {"input_ids": ids}, seed % 3, rulesets.zplus_rules, capture=capture)
+    assert flow.captured is not None
+    assert distance(2 * torch.cat([one.arrived for one in flow.captured.maps]), slow.maps) < 1e-9
     assert distance(flow.relevance()[0], slow.source) < 1e-9
 
 
@@ -406,8 +406,8 @@ def test_the_released_maps_of_a_mask_of_ones_are_doubled() -> None:
 @pytest.mark.parametrize("late", [False, True])
 def test_masked_relevance_keeps_its_total(late: bool) -> None:
     """In the paper what passes the mask is scaled up to what came; in the released code the rest is lost."""
-    watch = Watch(heads=HeadMask(MASKS["M1"], late=late))
-    flow = propagate(BERT.model, BERT.inputs, 0, rulesets.zplus_rules, watch=watch)
+    capture = CaptureOptions(heads=HeadMask(MASKS["M1"], late=late))
+    flow = propagate(BERT.model, BERT.inputs, 0, rulesets.zplus_rules, capture=capture)
     total = flow.relevance()[0].sum().item()
     assert (abs(total - 1) < 1e-9) != late
 

@@ -139,7 +139,7 @@ def test_attention_of_three_dimensions() -> None:
     """Without a head dimension the rule is the same."""
     q, k, v = rand(H, N, D, seed=1), rand(H, N, D, seed=2), rand(H, N, D, seed=3)
     _, fused = back("lrp_ah", F.scaled_dot_product_attention, q, k, v)
-    _, spelled = back("lrp_ah", ops.attention, q, k, v)
+    _, spelled = back("lrp_ah", ops.plain_attention, q, k, v)
     assert close(fused[2], spelled[2])
     assert not fused[0].any()
 
@@ -150,7 +150,7 @@ def test_fused_equals_eager(rules: str, name: str) -> None:
     """A model gets the same relevance whether its attention is fused or written out."""
     q, k, v, options = attention_case(name)
     _, fused = back(rules, lambda *x: F.scaled_dot_product_attention(*x, **options), q, k, v)
-    _, eager = back(rules, lambda *x: ops.attention(*x, **options), q, k, v)
+    _, eager = back(rules, lambda *x: ops.plain_attention(*x, **options), q, k, v)
     assert all(close(a, b, 1e-10) for a, b in zip(fused, eager, strict=True))
 
 
@@ -164,7 +164,7 @@ def test_attn_lrp_fused_equals_eager_where_a_part_is_constant(dead: str) -> None
         live = list(parts)
         return back("attn_lrp", lambda *x: function(**constant, **dict(zip(live, x, strict=True))), *parts.values())[1]
 
-    fused, eager = attend(F.scaled_dot_product_attention), attend(ops.attention)
+    fused, eager = attend(F.scaled_dot_product_attention), attend(ops.plain_attention)
     assert all(close(a, b, 1e-10) for a, b in zip(fused, eager, strict=True))
 
 
@@ -867,8 +867,8 @@ def test_rule_sets_combine() -> None:
     """`|` lets the right side win, and refuses to mix gradients with relevance."""
     both = ruleset("lrp_ah") | ruleset("lrp_ln")
     assert set(both) == set(ruleset("lrp_ah")) | set(ruleset("lrp_ln"))
-    changed = ruleset("lrp_ah") | RuleSet("mine", {"softmax": elementwise.ratio})
-    assert changed["softmax"] is elementwise.ratio
+    changed = ruleset("lrp_ah") | RuleSet("mine", {"softmax": elementwise.constant_ratio})
+    assert changed["softmax"] is elementwise.constant_ratio
     assert ruleset("lrp_ah")["softmax"] is elementwise.gate
     with pytest.raises(ValueError, match="do not combine"):
         ruleset("lrp_ah") | ruleset("zplus")

@@ -12,7 +12,7 @@ from models import named
 from relprop.errors import TargetError
 from relprop.outputs import logits_of
 from relprop.padding import last_real_row
-from relprop.targets import choose, class_index
+from relprop.targets import chosen_target, class_index
 
 LABELS = {0: "negative", 1: "neutral", 2: "Positive"}
 LOGITS = torch.tensor([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0], [65.0, 64.0, 0.0]])
@@ -20,7 +20,7 @@ CLASSES = {"logits": LOGITS}
 
 
 def chosen(target, outputs=CLASSES, inputs=None, labels=LABELS, **facts):
-    found = choose(target, outputs, inputs or {}, labels, **facts)
+    found = chosen_target(target, outputs, inputs or {}, labels, **facts)
     return found.value.tolist(), found.names
 
 
@@ -52,9 +52,9 @@ def test_class_targets(target, values, names):
 @pytest.mark.parametrize("target", [None, 1, (2, 0), [0, (1, None), None], lambda o: o["logits"][:, 0]], ids=named)
 def test_exact_targets_repeat_the_choice(target):
     """`exact` has nothing left to predict: on other outputs it reads the same classes."""
-    first = choose(target, CLASSES, {}, LABELS)
+    first = chosen_target(target, CLASSES, {}, LABELS)
     other = {"logits": -LOGITS}
-    again = choose(list(first.exact), other, {}, LABELS)
+    again = chosen_target(list(first.exact), other, {}, LABELS)
     assert again.value.tolist() == (-first.value).tolist()
 
 
@@ -184,8 +184,8 @@ SHORT = {"attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])}
 def test_answers(target, values, names):
     """Start, end or their sum, predicted among real tokens or given; one for all or one an example."""
     assert chosen(target, ANSWER, SHORT) == (values, names)
-    exact = choose(target, ANSWER, SHORT, LABELS).exact
-    assert choose(list(exact), ANSWER, SHORT, LABELS).value.tolist() == values
+    exact = chosen_target(target, ANSWER, SHORT, LABELS).exact
+    assert chosen_target(list(exact), ANSWER, SHORT, LABELS).value.tolist() == values
 
 
 @pytest.mark.parametrize(

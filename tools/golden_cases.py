@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import BertForQuestionAnswering, BertForSequenceClassification, ViTForImageClassification
 
-from relprop.engine.capture import HeadMask, Watch
-from relprop.engine.decompose import Mixing, decompose
+from relprop.engine.capture import CaptureOptions, HeadMask
+from relprop.engine.decompose import AttentionSubBlock, decompose
 from relprop.engine.passes import propagate
 from relprop.methods.decomposition import Measure, contributions
 from relprop.methods.flow import max_flows
@@ -103,9 +103,11 @@ class Passed:
 def passed(case: Case, rules: str, mask: str | None = None) -> Passed:
     """A pass by the "gradient", by the "paper" or "released" rules of [Chefer21], or by those with the "broadcast"."""
     heads = None if mask is None else HeadMask(MASKS[mask], late=True)
-    flow = propagate(case.model, case.inputs, case.target, RULES[rules](case), watch=Watch(heads=heads))
-    assert flow.seen is not None
-    weights, arrived = (torch.cat([getattr(one, name) for one in flow.seen.maps]) for name in ("weights", "arrived"))
+    flow = propagate(case.model, case.inputs, case.target, RULES[rules](case), capture=CaptureOptions(heads=heads))
+    assert flow.captured is not None
+    weights, arrived = (
+        torch.cat([getattr(one, name) for one in flow.captured.maps]) for name in ("weights", "arrived")
+    )
     return Passed(weights, arrived, flow.relevance()[0])
 
 
@@ -234,7 +236,7 @@ def token_vectors(case: Case) -> list[tuple[Tensor, Tensor]]:
     """ALTI's T_ij [rows, tokens, features] and y_i [rows, features] of every block."""
     found: list[tuple[Tensor, Tensor]] = []
 
-    def use(mixing: Mixing) -> Tensor:
+    def use(mixing: AttentionSubBlock) -> Tensor:
         t = torch.stack(list(mixing.vectors()), 2)[0]
         found.append((t, mixing.output.detach().reshape(t[:, 0].shape)))
         return t

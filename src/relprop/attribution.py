@@ -1,4 +1,4 @@
-"""Tensors in, tensors out: any registered method on any torch model."""
+"""`attribute`: any registered method on any torch model, tensors in and tensors out. `rules`: the bare engine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import relprop.methods  # noqa: F401  (fills the registry)
+from relprop.engine.forward_passes import predict
 from relprop.engine.model_call import answers_questions, check_visible, config_of, is_dispatched, unwrapped
-from relprop.engine.passes import predict
 from relprop.engine.propagation import Propagation
 from relprop.errors import InputError, ModelError, RelpropWarning
 from relprop.padding import lets_through
@@ -35,7 +35,7 @@ def attribute(
     """Explain a batch: per explained input scores [batch, units], and value [batch].
 
     `inputs` are the model's keyword arguments, or its one tensor. `target` is a class index or name, None for the
-    prediction, a pair for a difference, a list with one an example, or a function of the outputs. `relprop methods`
+    prediction, a pair for a difference, a list with one per example, or a function of the outputs. `relprop methods`
     lists the methods; `options` are the method's own.
     """
     record = METHODS[method]
@@ -54,27 +54,27 @@ def attribute(
     return _term_by_term(explained, predict(model, named, target).exact)
 
 
-def _finite(found: Attribution) -> Attribution:
-    """No number is better than one that is none."""
-    for name, scores in found.parts.items():
+def _finite(result: Attribution) -> Attribution:
+    """The attribution; raises if a score is not finite."""
+    for name, scores in result.parts.items():
         for number in torch.nonzero(~scores.flatten(1).isfinite().all(1)).flatten().tolist():
             raise ModelError(
-                f'"{found.method}" gives scores of "{name}" that are not finite for example {number}: a number on the '
+                f'"{result.method}" gives scores of "{name}" that are not finite for example {number}: a number on the '
                 "way is too large for the model's dtype, or a row of the attention mask hides everything"
             )
-    return found
+    return result
 
 
 def _term_by_term(explained: Callable[[Any], Attribution], targets: Sequence[Any]) -> Attribution:
-    """The two ends of an answer explained one by one and added, as in [Song24]: for methods that are not additive.
+    """The terms of each target explained one by one and added, for methods that are not additive.
 
-    Of a batch, the examples with fewer terms than others go along with weight 0.
+    So [Song24] treat the start and end of an answer. Examples with fewer terms than others count with weight 0.
     """
     every = [terms_of(one) for one in targets]
-    found, signs = [], []
+    per_term, signs = [], []
     for k in range(max(map(len, every))):
         own = [terms[k] if k < len(terms) else (0, terms[0][1]) for terms in every]
-        found.append(explained([one for _, one in own]))
+        per_term.append(explained([one for _, one in own]))
         signs.append(torch.tensor([sign for sign, _ in own]))
 
     def added(numbers: list[Any]) -> Any:
@@ -82,12 +82,12 @@ def _term_by_term(explained: Callable[[Any], Attribution], targets: Sequence[Any
         return sum(sign.to(one).view(-1, *(1,) * (one.dim() - 1)) * one for sign, one in weighted)
 
     return replace(
-        found[0],
-        parts={name: added([one.parts[name] for one in found]) for name in found[0].parts},
-        value=added([one.value for one in found]),
+        per_term[0],
+        parts={name: added([one.parts[name] for one in per_term]) for name in per_term[0].parts},
+        value=added([one.value for one in per_term]),
         target=tuple(map(name_of, targets)),
-        ledger=None,  # of the first term alone
-        baseline=None if found[0].baseline is None else added([one.baseline for one in found]),
+        ledger=None,  # would be of the first term only
+        baseline=None if per_term[0].baseline is None else added([one.baseline for one in per_term]),
     )
 
 
@@ -129,7 +129,7 @@ def rules(name: str | RuleSet) -> Propagation:
 
 
 def check_model(model: Any) -> nn.Module:
-    """The user's own model, taken out of what torch.compile or DataParallel put around it. Raises if it is none."""
+    """The user's own model, without wrappers of torch.compile or DataParallel. Raises if it cannot be explained."""
     if isinstance(model, torch.export.ExportedProgram):
         raise ModelError("an exported program cannot be explained; give the model that it was made from")
     if not isinstance(model, nn.Module):

@@ -1,4 +1,4 @@
-"""Does relprop explain this model exactly? The operations it meets, its outputs under the rules, and its ledger."""
+"""`check`: does relprop explain a model exactly? Its operations, its outputs under the rules, and its ledger."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from relprop.attribution import check_model
+from relprop.engine.forward_passes import forward_flow, predict
 from relprop.engine.leaves import batch_of
-from relprop.engine.passes import Flow, look, predict, propagate
-from relprop.methods.unit_scores import Inputs, attribution, close, example, unit_scores
+from relprop.engine.passes import Flow, propagate
+from relprop.methods.unit_scores import Inputs, attribution, ledger_of, single_example, unit_scores
 from relprop.rulebook.rulesets import Expand, RuleSet, ruleset
 from relprop.types import Ledger
 
@@ -22,7 +23,7 @@ _COARSE = {torch.float32: 1e-3, torch.bfloat16: 3e-2, torch.float16: 1e-2}
 
 @dataclass(frozen=True)
 class OpUse:
-    """How often an operation was met by live tensors, what governs it, and what it took without explanation."""
+    """An operation: its number of live calls, its rule, and how much relevance it took without explanation."""
 
     name: str
     calls: int
@@ -39,8 +40,8 @@ class Report:
     ops: tuple[OpUse, ...]
     ledger: Ledger
     tolerance: float
-    place: Mapping[str, str] = field(default_factory=dict)  # where each part is read by default
-    warnings: tuple[str, ...] = ()  # what the numbers do not say
+    place: Mapping[str, str] = field(default_factory=dict)  # default place of each part
+    warnings: tuple[str, ...] = ()  # what the numbers do not cover
 
     @property
     def unchanged(self) -> bool:
@@ -52,7 +53,7 @@ class Report:
 
     @property
     def fault(self) -> str:
-        """The entry that leaves the books open."""
+        """The largest unexplained entry."""
         worst = self.ledger.largest("unexplained", 1)[0]
         return f"{worst.op} in {worst.module or 'the model'} ({worst.value:+.3g})"
 
@@ -65,8 +66,8 @@ class Report:
         if not self.unchanged:
             return f"the rules change the model's output by {self.change:.1e}: do not trust explanations of this model"
         if self.closes:
-            return f"the books close: all but {self.ledger.gap:.1e} of what moved is accounted for"
-        return f"the books do not close ({self.ledger.gap:.1e} of what moved is unexplained): {self.fault}"
+            return f"the ledger closes: all but {self.ledger.gap:.1e} of what moved is accounted for"
+        return f"the ledger does not close ({self.ledger.gap:.1e} of what moved is unexplained): {self.fault}"
 
 
 def check(model: nn.Module, inputs: Inputs, target: Any = None, rules: str | RuleSet = "lrp_conservative") -> Report:
@@ -74,28 +75,28 @@ def check(model: nn.Module, inputs: Inputs, target: Any = None, rules: str | Rul
     model = check_model(model)
     used = ruleset(rules)
     if batch_of(inputs) > 1:
-        inputs = example(inputs, 0)
+        inputs = single_example(inputs, 0)
     plain = predict(model, inputs, target)
-    # From where each input enters, so that positions are booked apart.
+    # Read at the leaves, so that position embeddings get entries of their own.
     flow = propagate(model, inputs, plain.exact[0], used, at="leaf", ledger=True)
     relevance = flow.relevance()
     parts = unit_scores(flow, relevance, inputs)
-    ledger = close(flow, relevance, parts)
+    ledger = ledger_of(flow, relevance, parts)
     scale = plain.value.abs().max() if plain.rows is None else plain.rows.abs().max()
     change = ((flow.chosen.value - plain.value).abs().max() / scale.clamp_min(1e-30)).item()
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    found = attribution(flow, used.name, parts)
-    default = look(model, inputs, plain.exact[0])
+    warnings = attribution(flow, used.name, parts).warnings
+    default = forward_flow(model, inputs, plain.exact[0])
     place = {source.part: source.place for source in default.sources}
     ops, tolerance = _ops(flow, used), _COARSE.get(dtype, TOLERANCE)
-    return Report(used.name, change, ops, ledger, tolerance, place, found.warnings)
+    return Report(used.name, change, ops, ledger, tolerance, place, warnings)
 
 
 def _ops(flow: Flow, rules: RuleSet) -> tuple[OpUse, ...]:
-    assert flow.books is not None
+    assert flow.keeper is not None
     uses = [
         OpUse(name, calls, _treatment(name, rules), unexplained)
-        for name, (calls, unexplained) in flow.books.uses().items()
+        for name, (calls, unexplained) in flow.keeper.op_totals().items()
     ]
     return tuple(sorted(uses, key=lambda use: (-round(abs(use.unexplained), 4), -use.calls)))
 

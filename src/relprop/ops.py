@@ -1,4 +1,4 @@
-"""What is known of torch calls: one name per operation, which ones add constants, and expansions. No relevance here."""
+"""Facts about torch calls: one name per operation, which operations add constants, expansions into simpler calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relprop.errors import ModelError
 
 Function = Callable[..., Any]
 
-# Properties that return a tensor; every other property (shape, dtype, device, ...) is a question, not an operation.
+# Properties that return a tensor; every other property (shape, dtype, device, ...) is a query, not an operation.
 TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag", "data"}
 
 ALIASES = {
@@ -30,12 +30,12 @@ ALIASES = {
     "arctan": "atan", "arcsinh": "asinh", "fix": "trunc", "ger": "outer", "moveaxis": "movedim",
 }  # fmt: skip
 
-# Operands the other way round: `1 - x` is called as `x.__rsub__(1)`, and is `sub(1, x)`.
+# Swapped operands: `1 - x` is called as `x.__rsub__(1)`, and is `sub(1, x)`.
 REFLECTED = {"rsub": "sub", "rdiv": "div", "rtruediv": "div", "rpow": "pow", "rmatmul": "matmul"}
 
 IN_PLACE = {"setitem", "iadd", "isub", "imul", "itruediv", "idiv", "ipow"}
 
-# In-place operations that change a tensor's shape and leave its memory as it is: they are run as they are.
+# In-place operations that change only the shape of a tensor, not its memory: these run unchanged.
 RESHAPED_IN_PLACE = {
     "unsqueeze",
     "squeeze",
@@ -48,13 +48,13 @@ RESHAPED_IN_PLACE = {
     "resize_as",
 }
 
-# Position of a positional `inplace` argument in torch.nn.functional signatures (x, ..., inplace).
+# Position of the `inplace` argument in torch.nn.functional signatures (x, ..., inplace).
 INPLACE_ARGUMENT = {
     "relu": 1, "relu6": 1, "silu": 1, "mish": 1, "hardswish": 1, "hardsigmoid": 1, "selu": 1, "elu": 2, "celu": 2,
     "leaky_relu": 2, "threshold": 3, "hardtanh": 3, "dropout": 3, "dropout1d": 3, "dropout2d": 3, "alpha_dropout": 3,
 }  # fmt: skip
 
-# Names of leading arguments, in order, where they are not (input, second operand).
+# Names of the leading arguments, in order, where they differ from (input, second operand).
 SIGNATURES: dict[str, tuple[str, ...]] = {
     "where": ("condition", "input", "other"), "lerp": ("input", "end", "weight"), "linear": ("input", "weight", "bias"),
     "addcmul": ("input", "tensor1", "tensor2"), "addcdiv": ("input", "tensor1", "tensor2"),
@@ -65,17 +65,17 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 SECOND_OPERAND = ("other", "mat2", "vec", "vec2", "tensor", "exponent")
 
-# What these return does not depend on the values that they are given.
+# The result does not depend on the values of the arguments.
 VALUELESS = {
     "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
     "new_ones", "new_empty", "new_full", "new_tensor", "new_empty_strided", "empty_strided",
 }  # fmt: skip
-# Of these only the first tensor's values count.
+# The result depends on the values of the first tensor only.
 LIKE = {"to", "type_as", "view_as", "reshape_as", "expand_as"}
 
 _OWN = {"aten", "prims", "prim"}  # namespaces of torch's own operations
 
-# Operations in which an operand that does not depend on the input adds a constant to the result.
+# Operations where an operand that does not depend on the input adds a constant to the result.
 AFFINE = {
     "add", "sub", "rsub", "cat", "stack", "hstack", "vstack", "where", "masked_fill", "masked_scatter", "pad",
     "index_put", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "slice_scatter",
@@ -85,7 +85,7 @@ AFFINE = {
     "rounding", "addcdiv", "addmv", "addr", "norm_bias",
 }  # fmt: skip
 
-# Where an additive bias stands among the positional arguments, and the dimension of the result that it spans.
+# Position of an additive bias among the arguments, and the dimension of the result that it spans.
 BIAS = {
     "linear": (2, -1), "conv1d": (2, 1), "conv2d": (2, 1), "conv3d": (2, 1), "conv_transpose1d": (2, 1),
     "conv_transpose2d": (2, 1), "layer_norm": (3, -1), "group_norm": (3, 1), "addmm": (0, -1),
@@ -94,25 +94,25 @@ BIAS = {
 
 @dataclass(frozen=True)
 class Op:
-    """A torch call under its one name. `function` never writes to its arguments; `in_place` says the call would."""
+    """A torch call under its canonical name. `function` never writes to its arguments; `in_place`: the call does."""
 
     name: str
     function: Function
     in_place: bool = False
     query: bool = False
-    reshapes: bool = False  # in place, and of the shape alone
-    reflected: bool = False  # its operands come the other way round
-    custom: bool = False  # from outside of torch's own operations: it may have no gradient
+    reshapes: bool = False  # in place, and changes only the shape
+    reflected: bool = False  # its operands are swapped
+    custom: bool = False  # not one of torch's own operations: it may have no gradient
 
 
-_known: dict[Function, Op] = {}
+_ops: dict[Function, Op] = {}
 
 
 def op_of(func: Function) -> Op:
-    """The operation behind a torch callable, whatever spelling it came in."""
-    op = _known.get(func)
+    """The operation of a torch callable: function, method, operator or in-place form."""
+    op = _ops.get(func)
     if op is None:
-        op = _known[func] = _identify(func)
+        op = _ops[func] = _identify(func)
     return op
 
 
@@ -156,7 +156,7 @@ def _out_of_place(func: Function, name: str) -> Function:
 
 
 def positional(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Operands given by name, put where they belong: `mul(x, other=y)` is `mul(x, y)`."""
+    """The call with named operands made positional: `mul(x, other=y)` becomes `mul(x, y)`."""
     names: tuple[str, ...] = SIGNATURES.get(op.name, ())
     if not names:
         second = next((name for name in SECOND_OPERAND if name in kwargs), None)
@@ -169,7 +169,7 @@ def positional(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[t
 
 
 def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
-    """Turn `relu(x, inplace=True)` into the out-of-place call marked as in place."""
+    """`relu(x, inplace=True)` as the out-of-place call, marked as in place."""
     position = INPLACE_ARGUMENT.get(op.name)
     if position is None or op.in_place:
         return op, args, kwargs
@@ -182,16 +182,21 @@ def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
 
 def bias_of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, int] | None:
     """The additive bias of a layer and the dimension of the result along which it lies."""
-    place = BIAS.get(op.name)
-    if place is None:
+    entry = BIAS.get(op.name)
+    if entry is None:
         return None
-    position, dimension = place
+    position, dimension = entry
     bias = args[position] if len(args) > position else kwargs.get("bias")
     return (bias, dimension) if isinstance(bias, Tensor) else None
 
 
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """The tensor in float32; in its own dtype where that is wider."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 def repeat_heads(tensor: Tensor, heads: int) -> Tensor:
-    """Grouped-query attention: one key or value head serves several query heads."""
+    """Key or value heads repeated for grouped-query attention, to as many as there are query heads."""
     if tensor.dim() < 3 or tensor.shape[-3] == heads:
         return tensor
     return tensor.repeat_interleave(heads // tensor.shape[-3], -3)
@@ -200,7 +205,7 @@ def repeat_heads(tensor: Tensor, heads: int) -> Tensor:
 def attention_weights(
     query: Tensor, key: Tensor, mask: Tensor | None = None, is_causal: bool = False, scale: float | None = None
 ) -> Tensor:
-    """softmax(q k^T scale + mask); a row that sees nothing gets zeros, as in the fused kernels."""
+    """softmax(q k^T scale + mask); rows whose mask hides every key are 0, as in the fused kernels."""
     if is_causal:
         mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -215,7 +220,7 @@ def attention_weights(
     return (scores + mask.masked_fill(blind, 0.0)).softmax(-1).masked_fill(blind, 0.0)
 
 
-def attention(
+def plain_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -225,69 +230,69 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`F.scaled_dot_product_attention` spelled out, without dropout."""
+    """`F.scaled_dot_product_attention` written out, without dropout."""
     heads = query.shape[-3] if query.dim() > 2 else 1
     weights = attention_weights(query, repeat_heads(key, heads), attn_mask, is_causal, scale)
     return torch.matmul(weights, repeat_heads(value, heads))
 
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
-    """`F.normalize` spelled out."""
+    """`F.normalize` written out."""
     norm: Tensor = torch.linalg.vector_norm(x, p, dim, keepdim=True)
     return x / norm.clamp_min(eps).expand_as(x)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:
-    """`F.glu` spelled out."""
+    """`F.glu` written out."""
     a, b = x.chunk(2, dim)
     return a * torch.sigmoid(b)
 
 
 def lerp(start: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
-    """`torch.lerp` spelled out."""
+    """`torch.lerp` written out."""
     return start + weight * (end - start)
 
 
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    """`torch.addcmul` spelled out."""
+    """`torch.addcmul` written out."""
     product = tensor1 * tensor2
     return input + (product if value == 1 else product * value)
 
 
 def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
-    """`torch.addcdiv` spelled out."""
+    """`torch.addcdiv` written out."""
     quotient = tensor1 / tensor2
     return input + (quotient if value == 1 else quotient * value)
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.baddbmm` spelled out."""
+    """`torch.baddbmm` written out."""
     return _add_product(input, torch.matmul(batch1, batch2), beta, alpha)
 
 
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addmm` spelled out."""
+    """`torch.addmm` written out."""
     return _add_product(input, torch.matmul(mat1, mat2), beta, alpha)
 
 
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addmv` spelled out."""
+    """`torch.addmv` written out."""
     return _add_product(input, torch.matmul(mat, vec), beta, alpha)
 
 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addr` spelled out."""
+    """`torch.addr` written out."""
     return _add_product(input, vec1[:, None] * vec2[None, :], beta, alpha)
 
 
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addbmm` spelled out."""
+    """`torch.addbmm` written out."""
     return _add_product(input, torch.matmul(batch1, batch2).sum(0), beta, alpha)
 
 
 def _add_product(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     product = product if alpha == 1 else product * alpha
-    if beta == 0:  # what stands in `input` does not count then, were it infinite
+    if beta == 0:  # `input` is ignored then, even if infinite
         return product
     return (input if beta == 1 else input * beta) + product
 
@@ -319,7 +324,7 @@ def multi_head_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """`F.multi_head_attention_forward` in eval mode, spelled out in calls that the rules can see (sequence first)."""
+    """`F.multi_head_attention_forward` in eval mode, written out in calls to which the rules apply (sequence first)."""
     if bias_k is not None or bias_v is not None or add_zero_attn or static_k is not None or static_v is not None:
         raise ModelError(
             "the rules do not cover nn.MultiheadAttention with bias_k, bias_v, add_zero_attn or static keys"

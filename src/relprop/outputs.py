@@ -1,4 +1,4 @@
-"""What a model returned: where its logits are, and what their rows stand for."""
+"""The outputs of a model: its logits, and what their rows stand for."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from torch import Tensor
 from relprop.errors import TargetError
 
 
-def field(outputs: Any, name: str) -> Tensor | None:
+def output_field(outputs: Any, name: str) -> Tensor | None:
+    """The output tensor of this name, if there is one."""
     value = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
     return value if isinstance(value, Tensor) else None
 
 
 def logits_of(outputs: Any) -> Tensor:
-    """The logits: what the model calls so, or the only tensor that it returns. Hidden states are no logits."""
+    """The logits: the output of that name, or the only float tensor. Raises if that is a hidden state."""
     if isinstance(outputs, Tensor):
         return outputs
-    logits = field(outputs, "logits")
+    logits = output_field(outputs, "logits")
     if logits is not None:
         return logits
     kind = type(outputs).__name__
     tensors: dict[str, Tensor] = {name: value for name, value in _fields(outputs) if _one_per_example(value)}
-    found = ", ".join(f"{name} {list(value.shape)}" for name, value in tensors.items()) or "no tensor of numbers"
+    listed = ", ".join(f"{name} {list(value.shape)}" for name, value in tensors.items()) or "no tensor of numbers"
     if len(tensors) != 1:
-        raise TargetError(f"the model returned {kind} without logits ({found}); pass target=function of outputs")
-    if any(word in found for word in _HIDDEN):
+        raise TargetError(f"the model returned {kind} without logits ({listed}); pass target=function of outputs")
+    if any(word in listed for word in _HIDDEN):
         raise TargetError(
-            f"the model returned {kind} without logits, only hidden states ({found}): add a head, or pass "
+            f"the model returned {kind} without logits, only hidden states ({listed}): add a head, or pass "
             "target=function of outputs"
         )
     (logits,) = tensors.values()
@@ -40,7 +41,7 @@ _HIDDEN = ("hidden", "pooler", "embed")
 
 
 def _fields(outputs: Any) -> Iterable[tuple[str, Any]]:
-    """Names and values of what a model returned; items of a plain tuple or list are named by their index."""
+    """Names and values of the outputs; items of a plain tuple or list are named by their index."""
     if isinstance(outputs, Mapping):
         return list(outputs.items())
     if isinstance(outputs, tuple | list):
@@ -50,12 +51,12 @@ def _fields(outputs: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _one_per_example(value: Any) -> bool:
-    """Numbers that may be scores. A loss is a single number for the whole batch."""
+    """Whether a value may hold scores: a float tensor with a batch axis. (A loss is a single number.)"""
     return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0
 
 
-def which_row(logits: Tensor, outputs: Any, inputs: Mapping[str, Any], classes: int | None) -> str:
-    """Why one row per token, box or frame has no target of its own, and what to pass."""
+def ambiguous_row_message(logits: Tensor, outputs: Any, inputs: Mapping[str, Any], classes: int | None) -> str:
+    """The error message for logits with one row per token, box or frame: what to pass as target."""
     count, columns = logits.shape[1:]
     unit = _unit(outputs, inputs)
     example = "target=lambda outputs: outputs.logits[:, 3, 1]"
@@ -74,8 +75,8 @@ def which_row(logits: Tensor, outputs: Any, inputs: Mapping[str, Any], classes: 
 
 
 def _unit(outputs: Any, inputs: Mapping[str, Any]) -> str:
-    """What the rows of the logits are, as far as the model's outputs and inputs tell."""
-    if field(outputs, "pred_boxes") is not None:
+    """The name of what the rows of the logits stand for, judged by the model's outputs and inputs."""
+    if output_field(outputs, "pred_boxes") is not None:
         return "box"
     if "input_values" in inputs or "input_features" in inputs:
         return "frame"

@@ -1,4 +1,4 @@
-"""Which rows of a batch are padding: read off the attention mask, whatever its kind, or refused."""
+"""Which rows of a batch are padding, from any kind of attention mask; raises where the mask does not say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relprop.errors import InputError
 
 
 def real_rows(inputs: Mapping[str, Any], batch: int, length: int, name: str = "attention_mask") -> Tensor:
-    """[batch, length]: which rows are no padding, by the attention mask. Raises where the mask does not say."""
+    """[batch, length]: which rows are not padding, by the attention mask. Raises where the mask does not say."""
     mask = inputs.get(name)
     if not isinstance(mask, Tensor):
         return torch.ones(batch, length, dtype=torch.bool)
@@ -28,11 +28,11 @@ def real_rows(inputs: Mapping[str, Any], batch: int, length: int, name: str = "a
     return real.expand(batch, length)
 
 
-_HIDES = -5e3  # what an additive mask adds to hide a key is at or below -1e4; a bias by distance stays above
+_HIDES = -5e3  # additive masks hide a key with -1e4 or less; distance biases stay above that
 
 
 def lets_through(mask: Tensor) -> Tensor:
-    """Where a mask lets attention through: True or 1, or, in a mask that is added to the scores, no large negative."""
+    """Where a mask allows attention: True or 1; in a mask that is added to the scores, no large negative number."""
     if not mask.is_floating_point():
         return mask != 0
     if bool((mask < 0).any()):
@@ -41,24 +41,24 @@ def lets_through(mask: Tensor) -> Tensor:
 
 
 def _real_by_pairs(allowed: Tensor, length: int) -> Tensor | None:
-    """From a mask [batch, (heads,) queries, keys]: a real token attends to itself. None where that cannot be told."""
+    """Real rows from a mask [batch, (heads,) queries, keys]: real tokens attend to themselves. None if ambiguous."""
     if allowed.dim() not in (3, 4) or allowed.shape[-1] < length:
         return None
     allowed = allowed[:, None] if allowed.dim() == 3 else allowed
-    if not bool((allowed == allowed[:, :1]).all()):  # heads that see different tokens
+    if not bool((allowed == allowed[:, :1]).all()):  # heads with different masks
         return None
-    pairs = allowed[:, 0, :, allowed.shape[-1] - length :]  # of keys in a cache no row is given
+    pairs = allowed[:, 0, :, allowed.shape[-1] - length :]  # without the keys of a cache
     if pairs.shape[1] == 1:
         return pairs[:, 0]
     if pairs.shape[1] != length:
         return None
     own = pairs.diagonal(dim1=1, dim2=2)
-    alone = own & (pairs.sum(1) == 1) & (pairs.sum(2) == 1)  # padding that sees itself, or a token by itself?
+    alone = own & (pairs.sum(1) == 1) & (pairs.sum(2) == 1)  # padding that attends to itself, or a lone token
     return None if bool(alone.any()) else own
 
 
 def last_real_row(inputs: Mapping[str, Any], length: int, batch: int) -> Tensor:
-    """Index of each example's last row that is no padding, where the logits are of the last `length` tokens."""
+    """The index of each example's last row that is not padding, for logits of the last `length` tokens."""
     name = padding_mask_name(inputs)
     mask = inputs.get(name)
     if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] > length:
@@ -74,6 +74,6 @@ def last_real_row(inputs: Mapping[str, Any], length: int, batch: int) -> Tensor:
 
 
 def padding_mask_name(inputs: Mapping[str, Any]) -> str:
-    """The input that says which of the output's rows are padding: of a decoder its own mask."""
+    """The name of the mask of the output's rows: that of the decoder, if there is one."""
     decoder = any(inputs.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
     return "decoder_attention_mask" if decoder else "attention_mask"

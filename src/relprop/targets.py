@@ -12,22 +12,22 @@ import torch
 from torch import Tensor
 
 from relprop.errors import TargetError, unknown_name
-from relprop.outputs import field, logits_of, which_row
+from relprop.outputs import ambiguous_row_message, logits_of, output_field
 from relprop.padding import last_real_row, real_rows
 
 Labels = Mapping[int, str]
-Terms = tuple[tuple[int, Any], ...]  # of a target that is a sum: each with its sign
+Terms = tuple[tuple[int, Any], ...]  # (sign, target) per term of a target that is a sum
 ANSWER_PARTS = ("start", "end", "span")
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenTarget:
     """The explained numbers [batch] and, per example, the name of what was explained."""
 
     value: Tensor
     names: tuple[str, ...]
     rows: Tensor | None = None  # [batch, classes], where the target is one class of several
-    exact: tuple[Any, ...] = ()  # per example the same target with nothing left to predict
+    exact: tuple[Any, ...] = ()  # per example the same target, with predicted classes and rows filled in
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Answer:
     end: int | None
 
     def __call__(self, outputs: Any) -> Tensor:
-        parts = [(field(outputs, "start_logits"), self.start), (field(outputs, "end_logits"), self.end)]
+        parts = [(output_field(outputs, "start_logits"), self.start), (output_field(outputs, "end_logits"), self.end)]
         return torch.stack(
-            [logits[:, place] for logits, place in parts if logits is not None and place is not None]
+            [logits[:, position] for logits, position in parts if logits is not None and position is not None]
         ).sum(0)
 
     @property
@@ -78,7 +78,7 @@ class Against:
 class TokenAt:
     """A language model's logit of a token at a row; `against` another token, their difference.
 
-    Rows are best counted from the end: so the target is the same where the model gives the last rows only.
+    Count rows from the end: then the target also holds if the model computes only the last rows.
     """
 
     row: int
@@ -113,12 +113,12 @@ class AtMask:
 
 @dataclass(frozen=True)
 class Several:
-    """Several targets of a single example: one forward pass, and for each its own way back."""
+    """Several targets of a single example: one forward pass, and one backward pass per target."""
 
     targets: tuple[Callable[[Any], Tensor], ...]
 
 
-def choose(
+def chosen_target(
     target: Any,
     outputs: Any,
     inputs: Mapping[str, Any],
@@ -126,26 +126,26 @@ def choose(
     *,
     next_token: bool = False,
     mask_token: int | None = None,
-) -> Chosen:
-    """Read the target off the outputs.
+) -> ChosenTarget:
+    """The target, read from the outputs.
 
     `target`: class index or name; None for the predicted class; a pair for a difference; a list with one target per
     example; for question answering "start", "end" or "span"; for language models the next token by id, None = the
-    likeliest; `AtMask` for masked language models; or a function of the outputs. `next_token`: the model writes text,
-    so that a row of its logits scores the token that follows. `mask_token`: the id of [MASK], where the model knows it.
+    likeliest; `AtMask` for masked language models; or a function of the outputs. `next_token`: the model is a language
+    model, whose rows of logits score the next token. `mask_token`: the id of [MASK], if the model's config has it.
     """
     if callable(target):
         return _own_function(target, outputs, inputs)
     if isinstance(target, Several):
         values = [_own_function(one, outputs, inputs).value for one in target.targets]
-        return Chosen(torch.cat(values), tuple(map(name_of, target.targets)), exact=target.targets)
+        return ChosenTarget(torch.cat(values), tuple(map(name_of, target.targets)), exact=target.targets)
     if isinstance(target, list) and target and all(map(callable, target)):
         values = [_own_function(one, outputs, inputs).value for one in target]
         if len(values[0]) != len(target):
             raise TargetError(f"{len(target)} targets for {len(values[0])} examples")
         value = torch.stack([each[i] for i, each in enumerate(values)])
-        return Chosen(value, tuple(map(name_of, target)), exact=tuple(target))
-    if field(outputs, "start_logits") is not None:
+        return ChosenTarget(value, tuple(map(name_of, target)), exact=tuple(target))
+    if output_field(outputs, "start_logits") is not None:
         return _answers(target, outputs, inputs)
     logits = logits_of(outputs)
     _check_length(len(logits) if logits.dim() else 0, inputs, "the model must give scores")
@@ -158,7 +158,7 @@ def choose(
     rows = _class_rows(logits, inputs)
     named = labels is not None and logits.dim() < 3 and len(labels) == rows.shape[1]  # a vocabulary has no class names
     chosen = _classes(target, rows, labels if named else None)
-    return Chosen(chosen.value, chosen.names, rows, chosen.exact)
+    return ChosenTarget(chosen.value, chosen.names, rows, chosen.exact)
 
 
 def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
@@ -177,7 +177,7 @@ def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
 
 
 def _check_per_token(logits: Tensor, inputs: Mapping[str, Any], labels: Labels | None) -> None:
-    """Refuse one number per token ([batch, tokens]) where one per class is meant."""
+    """Raises if there is one number per token ([batch, tokens]) where one per class is expected."""
     ids = inputs.get("input_ids")
     if logits.dim() != 2 or not isinstance(ids, Tensor) or ids.dim() != 2 or labels is None:
         return
@@ -195,10 +195,10 @@ def _at_mask(
     inputs: Mapping[str, Any],
     labels: Labels | None,
     mask_token: int | None,
-) -> Chosen:
-    """A masked language model at its [MASK]. Other logits of a row per token, query or frame have no row of their own.
+) -> ChosenTarget:
+    """A masked language model's logits at [MASK]. Raises for other logits with one row per token, query or frame.
 
-    `exact` names the row: a copy of the example with hidden tokens may hold more masks.
+    `exact` names the row, because a copy of the example with hidden tokens may hold more masks.
     """
     target = target.tolist() if isinstance(target, Tensor) else target
     each = target if isinstance(target, list) else [target] * len(logits)
@@ -207,7 +207,7 @@ def _at_mask(
     ids = inputs.get("input_ids")
     per_token = isinstance(ids, Tensor) and ids.shape == logits.shape[:2]
     if asked or not per_token or mask_token is None or (labels and len(labels) == logits.shape[2]):
-        raise TargetError(which_row(logits, outputs, inputs, len(labels) if labels else None))
+        raise TargetError(ambiguous_row_message(logits, outputs, inputs, len(labels) if labels else None))
     assert isinstance(ids, Tensor)
     masked = ids == mask_token
     for number, count in enumerate(masked.sum(1).tolist()):
@@ -223,27 +223,27 @@ def _at_mask(
         TokenAt(row, *one) if isinstance(one, tuple) else TokenAt(row, one)
         for row, one in zip(at.tolist(), chosen.exact, strict=True)
     )
-    return Chosen(chosen.value, chosen.names, rows, exact)
+    return ChosenTarget(chosen.value, chosen.names, rows, exact)
 
 
-def _own_function(target: Callable[[Any], Tensor], outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
+def _own_function(target: Callable[[Any], Tensor], outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
     value = target(outputs)
     if not isinstance(value, Tensor) or value.dim() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise TargetError(f"the target function must give one number per example (a 1-d tensor), it gave {shape}")
     _check_length(len(value), inputs, "the target function must give one number")
-    return Chosen(value, (name_of(target),) * len(value), exact=(target,) * len(value))
+    return ChosenTarget(value, (name_of(target),) * len(value), exact=(target,) * len(value))
 
 
 def _check_length(count: int, inputs: Mapping[str, Any], what: str) -> None:
-    """Refuse numbers that are not one per example of any input."""
+    """Raises if the count fits no axis of any input: there must be one number per example."""
     tensors = [one for one in inputs.values() if isinstance(one, Tensor) and one.dim()]
     if tensors and not any(count in one.shape for one in tensors):
         raise TargetError(f"{what} per example, it gave {count} for {min(map(len, tensors))} examples")
 
 
 def is_own_function(target: Any) -> bool:
-    """Whether a target computes something of its own, beyond reading logits off."""
+    """Whether a target is a function of the caller, beyond reading single logits."""
     if isinstance(target, list):
         return bool(target) and all(map(is_own_function, target))
     return callable(target) and not isinstance(target, Answer | Against | TokenAt | AtMask)
@@ -254,18 +254,18 @@ def name_of(target: Callable[..., Any]) -> str:
 
 
 def terms_of(target: Any) -> Terms:
-    """What a target is the sum of: itself, if nothing else."""
+    """The signed terms of a target that is a sum; else the target itself."""
     return getattr(target, "terms", ((1, target),))
 
 
-def _classes(target: Any, rows: Tensor, labels: Labels | None) -> Chosen:
+def _classes(target: Any, rows: Tensor, labels: Labels | None) -> ChosenTarget:
     batch, count = rows.shape
     if isinstance(target, tuple):
         if len(target) != 2:
             raise TargetError(f"a difference takes two targets, got {len(target)}: {target!r}")
         left, right = (_classes(part, rows, labels) for part in target)
         names = tuple(f"{a} - {b}" for a, b in zip(left.names, right.names, strict=True))
-        return Chosen(left.value - right.value, names, exact=tuple(zip(left.exact, right.exact, strict=True)))
+        return ChosenTarget(left.value - right.value, names, exact=tuple(zip(left.exact, right.exact, strict=True)))
     if isinstance(target, Tensor):
         target = target.tolist()
     per_example = target if isinstance(target, list) else [target] * batch
@@ -274,15 +274,15 @@ def _classes(target: Any, rows: Tensor, labels: Labels | None) -> Chosen:
     if any(isinstance(one, tuple) for one in per_example):
         parts = [_classes(one, rows[i : i + 1], labels) for i, one in enumerate(per_example)]
         value, names = torch.cat([part.value for part in parts]), tuple(part.names[0] for part in parts)
-        return Chosen(value, names, exact=tuple(part.exact[0] for part in parts))
+        return ChosenTarget(value, names, exact=tuple(part.exact[0] for part in parts))
     predicted = rows.detach().argmax(-1).tolist()
     indices = [predicted[i] if one is None else class_index(one, count, labels) for i, one in enumerate(per_example)]
     value = rows.gather(1, torch.tensor(indices, device=rows.device)[:, None])[:, 0]
-    return Chosen(value, tuple(str((labels or {}).get(index, index)) for index in indices), exact=tuple(indices))
+    return ChosenTarget(value, tuple(str((labels or {}).get(index, index)) for index in indices), exact=tuple(indices))
 
 
 def class_index(target: Any, count: int, labels: Labels | None) -> int:
-    """A class by index, or by name without regard to case."""
+    """The index of a class, given by index or by name (case does not matter)."""
     if isinstance(target, bool) or not isinstance(target, Integral | str):
         raise TargetError(f"a target is a class index, a class name, a pair of these or None, got {target!r}")
     if not isinstance(target, str):
@@ -291,11 +291,11 @@ def class_index(target: Any, count: int, labels: Labels | None) -> int:
         return int(target)
     names = {index: name for index, name in (labels or {}).items() if index < count}
     exact = [index for index, name in names.items() if name == target]
-    found = exact or [index for index, name in names.items() if name.casefold() == target.strip().casefold()]
-    if len(found) > 1:
-        raise TargetError(f'target "{target}" names {len(found)} classes; give one of the indices {found}')
-    if found:
-        return found[0]
+    matches = exact or [index for index, name in names.items() if name.casefold() == target.strip().casefold()]
+    if len(matches) > 1:
+        raise TargetError(f'target "{target}" names {len(matches)} classes; give one of the indices {matches}')
+    if matches:
+        return matches[0]
     if re.fullmatch(r"-?[0-9]+", target):
         return class_index(int(target), count, labels)
     if not names:
@@ -305,9 +305,9 @@ def class_index(target: Any, count: int, labels: Labels | None) -> int:
     raise TargetError(str(unknown_name("target", target, names.values())))
 
 
-def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
-    """Question answering: where each example's answer starts, ends, or the sum of both. Padding answers nothing."""
-    start, end = field(outputs, "start_logits"), field(outputs, "end_logits")
+def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
+    """Question answering: the logit of each example's answer start, end, or their sum. Padding is excluded."""
+    start, end = output_field(outputs, "start_logits"), output_field(outputs, "end_logits")
     assert start is not None
     if end is None:
         raise TargetError("the model gave start_logits but no end_logits")
@@ -317,32 +317,32 @@ def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
         raise TargetError(f"{len(each)} targets for {batch} examples")
     real = real_rows(inputs, batch, length).to(start.device)
     parts = [_answer(each[i], start[i : i + 1], end[i : i + 1], real[i]) for i in range(batch)]
-    return Chosen(
+    return ChosenTarget(
         torch.cat([part.value for part in parts]),
         tuple(part.names[0] for part in parts),
         exact=tuple(part.exact[0] for part in parts),
     )
 
 
-def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> Chosen:
-    """One example's answer, at the predicted or at a given place."""
+def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> ChosenTarget:
+    """One example's answer, at the predicted or at given positions."""
     if isinstance(target, tuple) and len(target) == 2:
-        first, last = _place(target[0], start, real), _place(target[1], end, real)
+        first, last = _position(target[0], start, real), _position(target[1], end, real)
     elif target in (None, *ANSWER_PARTS):
-        first, last = _place(None, start, real), _place(None, end, real)
+        first, last = _position(None, start, real), _position(None, end, real)
     else:
         raise TargetError(f'a question-answering target is "start", "end", "span" or (start, end), got {target!r}')
     (a,), (b,) = first.exact, last.exact
     exact = Answer(None if target == "end" else a, None if target == "start" else b)
     value = {"start": first.value, "end": last.value}.get(target, first.value + last.value)
-    return Chosen(value, (exact.__name__,), exact=(exact,))
+    return ChosenTarget(value, (exact.__name__,), exact=(exact,))
 
 
-def _place(target: Any, scores: Tensor, real: Tensor) -> Chosen:
-    """A token by index, or the likeliest of the real ones."""
+def _position(target: Any, scores: Tensor, real: Tensor) -> ChosenTarget:
+    """A token given by index, or the likeliest of the real ones."""
     if target is None:
         target = int(scores.detach().masked_fill(~real, -torch.inf).argmax())
-    place = _classes(target, scores, None)
-    if not real[place.exact[0]]:
+    position = _classes(target, scores, None)
+    if not real[position.exact[0]]:
         raise TargetError(f"target {target} is out of range: that token is padding")
-    return place
+    return position

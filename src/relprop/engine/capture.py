@@ -1,95 +1,105 @@
-"""Attention maps, what flows back to them, and block inputs: seen as the model runs, fused attention or not."""
+"""Captures attention maps, block inputs and what flows back to them, from fused and written-out attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relprop.engine.captured_maps import Block, Fold, Map, Seen
-from relprop.engine.module_stack import Paths, calls, first_tensor, module_of
+from relprop.engine.captured_maps import AttentionMap, BlockInput, CapturedMaps, Fold
+from relprop.engine.module_stack import QualifiedNames, first_tensor, module_frames, module_of
 from relprop.engine.observer import Observer, Run
 from relprop.engine.propagation import Propagation
-from relprop.engine.survey import hands_weights_on
+from relprop.engine.survey import are_weights
 from relprop.errors import InputError
 from relprop.ops import Op
-from relprop.rulebook import zplus_attention
-from relprop.rulebook.attention import rows_at_a_time, watched, weights_of
+from relprop.rulebook.attention import fused_weights_by_rows, observed_attention, rows_at_a_time
 from relprop.rulebook.rulesets import RuleSet
+from relprop.rulebook.zplus_attention import zplus_attention
 
 
 @dataclass(frozen=True)
-class Watch:
-    """What to see of attention, and what to keep of it.
+class CaptureOptions:
+    """What a pass keeps of attention.
 
-    `fold` turns a map and what flowed back to it into what a method needs, block by block and some query rows at a
-    time, so that maps are not hoarded: what it makes has the rows second to last. Block inputs are then kept only on
-    request. Without it all is kept.
+    `fold` reduces a map and what flowed back to it to what a method needs, block by block and some query rows at a
+    time, so that no map is kept; its result has the query rows in the second to last dimension. Block inputs are then
+    kept only with `blocks`. Without `fold` everything is kept.
     """
 
     heads: HeadMask | None = None
     fold: Fold | None = None
     blocks: bool = False
-    last: bool = False  # only the last map is wanted: nothing flows back beyond it
-    outflows: bool = False  # of fused attention only the gradient at its result is wanted, for a pass to come
+    last: bool = False  # keep only the last map; the backward pass ends there
+    output_gradients: bool = False  # of fused attention keep only the gradient of its result, for a later pass
 
 
 @dataclass(frozen=True)
 class HeadMask:
-    """Relevance flows through some heads only: what enters a block's heads is masked and scaled to its old sum.
+    """[Song24] Relevance flows through some heads only: what enters a block's heads is masked, then rescaled.
 
-    A block none of whose heads is in the mask stays as it is: nothing else could carry its relevance. `late`: the
-    released code's way, which masks what leaves the heads, after the maps' relevance is kept, unscaled.
+    The rescaling restores the sum (the equation after Eq. 9). A block without any head in the mask is left as it is,
+    because nothing else could carry its relevance. `late` follows the released code: relevance is masked where it
+    leaves the heads, after that of the maps is kept, and not rescaled.
     """
 
     mask: Tensor  # [blocks, heads]
     late: bool = False
 
-    def entering(self, block: int) -> Callable[[Tensor], Tensor]:
+    def mask_entering(self, block: int) -> Callable[[Tensor], Tensor]:
+        """Masks the relevance that enters the heads of a block, and restores its sum."""
+
         def masked(relevance: Tensor) -> Tensor:
             if not self.mask[block].any():
                 return relevance
-            kept = self._through(block, relevance)
+            kept = self._masked(block, relevance)
             before, after = (one.flatten(1).sum(1).view(-1, 1, 1, 1) for one in (relevance, kept))
             return kept * torch.where(after == 0, 0, before / torch.where(after == 0, 1, after))
 
         return masked
 
-    def leaving(self, block: int) -> Callable[[Tensor], Tensor]:
-        return lambda relevance: self._through(block, relevance)
+    def mask_leaving(self, block: int) -> Callable[[Tensor], Tensor]:
+        """Masks the relevance that leaves the heads of a block."""
+        return lambda relevance: self._masked(block, relevance)
 
-    def _through(self, block: int, relevance: Tensor) -> Tensor:
+    def _masked(self, block: int, relevance: Tensor) -> Tensor:
         return relevance * self.mask[block].to(relevance)[None, :, None, None]
 
 
 class Capture(Observer):
-    """Sees attention maps, block inputs and what flows back to them; may let relevance through some heads only."""
+    """Keeps attention maps, block inputs and what flows back to them; applies a head mask, if there is one."""
 
     def __init__(
-        self, model: nn.Module, blocks: Sequence[nn.Module], batch: int, watch: Watch, rules: RuleSet, live: bool = True
+        self,
+        model: nn.Module,
+        blocks: Sequence[nn.Module],
+        batch: int,
+        options: CaptureOptions,
+        rules: RuleSet,
+        live: bool = True,
     ) -> None:
-        self.seen = Seen()
+        self.captured = CapturedMaps()
         self._batch = batch
-        self._watch = watch
+        self._options = options
         self._rules = rules
-        self._live = live  # False: nothing flows back through the blocks, only through what follows the last one
-        self._paths = Paths(model)
+        self._live = live  # False: the backward pass ends at the output of the last block
+        self._names = QualifiedNames(model)
         self._blocks, self._total = {id(block) for block in blocks}, len(blocks)
-        self._inside: Any = None  # the frame of the block that is running
+        self._block_frame: FrameType | None = None  # of the block that is running
         self._count = 0  # blocks entered
-        self.end: Tensor | None = None  # where the way back ends, if before the sources
-        self._weights: dict[int, Tensor] = {}  # results of softmax, and what handed them on
+        self.end: Tensor | None = None  # where the backward pass ends, if before the sources
+        self._weights: dict[int, Tensor] = {}  # results of softmax, also cast or reshaped
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        frame = next((f for f in calls() if id(module_of(f)) in self._blocks), None)
-        if frame is self._inside:
+        frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
+        if frame is self._block_frame:
             return
-        left, self._inside = self._inside, frame
+        left, self._block_frame = self._block_frame, frame
         if not self._live:
             self._count += frame is not None
             if left is not None and self._count - (frame is not None) == self._total:
@@ -101,104 +111,106 @@ class Capture(Observer):
         if x is None or not mode.is_live(x):
             return
         self._count += 1
-        if self._watch.fold is None or self._watch.blocks:
+        if self._options.fold is None or self._options.blocks:
             x = mode.stand_in(x)
-            block = Block(len(self.seen.blocks), self._paths.here(), x)
-            self.seen.blocks.append(block)
-            x.register_hook(self._keep(block))
+            block = BlockInput(len(self.captured.blocks), self._names.current_module(), x)
+            self.captured.blocks.append(block)
+            x.register_hook(self._keep_arrived(block))
 
     def _make_live(self, mode: Propagation) -> None:
-        """What follows the last block is to be traced back to its output, and no further."""
-        if self.seen.last is not None:
-            leaf = self.seen.last.input.detach().requires_grad_()
-            mode.replace(self.seen.last.input, leaf)
-            self.seen.last = Block(self._count, self.seen.last.module, leaf)
+        """Make the output of the last block live: what follows it is traced back to there, and no further."""
+        if self.captured.last is not None:
+            leaf = self.captured.last.input.detach().requires_grad_()
+            mode.replace(self.captured.last.input, leaf)
+            self.captured.last = BlockInput(self._count, self.captured.last.module, leaf)
 
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
-        if self._inside is None:  # attention outside the blocks, a pooling head's
+        if self._block_frame is None:  # attention outside the blocks, for instance of a pooling head
             result = run(op, args, kwargs)
         elif op.name == "matmul" and id(args[0]) in self._weights:
-            result = self._values(args[0], args[1], lambda values: run(op, (args[0], values), kwargs))
+            result = self._weighted_values(args[0], args[1], lambda values: run(op, (args[0], values), kwargs))
         elif op.name == "einsum" and len(args) == 3 and id(args[1]) in self._weights:
-            result = self._values(args[1], args[2], lambda values: run(op, (args[0], args[1], values), kwargs))
+            result = self._weighted_values(args[1], args[2], lambda values: run(op, (args[0], args[1], values), kwargs))
         elif op.name == "scaled_dot_product_attention":
             result = self._fused(args, kwargs)
         else:
             result = run(op, args, kwargs)
-        self._follow(op, args, result)
-        if self._inside is not None and isinstance(result, Tensor) and result.requires_grad:
-            self.seen.last = Block(self._count, self._paths.here(), result)
+        self._track_weights(op, args, result)
+        if self._block_frame is not None and isinstance(result, Tensor) and result.requires_grad:
+            self.captured.last = BlockInput(self._count, self._names.current_module(), result)
         return result
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        if not self._live and self._inside is not None and isinstance(result, Tensor) and result.is_floating_point():
+        in_block = not self._live and self._block_frame is not None
+        if in_block and isinstance(result, Tensor) and result.is_floating_point():
             product = {"matmul": 0, "einsum": 1}.get(op.name, -1)
             if product >= 0 and id(args[product]) in self._weights:
-                self._tap(args[product])
+                self._keep_map(args[product])
             elif op.name == "scaled_dot_product_attention":
-                self._look(args, kwargs)
-            self.seen.last = Block(self._count, "", result)
-        self._follow(op, args, result)
+                self._fold_forward(args, kwargs)
+            self.captured.last = BlockInput(self._count, "", result)
+        self._track_weights(op, args, result)
         return result
 
-    def finish(self, gradients: Seen | None = None) -> None:
-        """After the forward pass: watch what flows back to the last block's output. `gradients`: of an earlier pass."""
-        self._inside = None
+    def finish(self, gradients: CapturedMaps | None = None) -> None:
+        """After the forward pass: keep what flows back to the last block's output. `gradients`: of an earlier pass."""
+        self._block_frame = None
         self._check_heads()
-        if gradients is not None and gradients.last is not None and self.seen.last is not None:
-            self.seen.last.gradient = gradients.last.gradient
-            for entry, earlier in zip(self.seen.maps, gradients.maps, strict=True):
-                entry.gradient, entry.outflow = earlier.gradient, earlier.outflow
-        if self.seen.last is not None and self.seen.last.input.requires_grad:
-            self.seen.last.input.register_hook(self._keep(self.seen.last))
+        if gradients is not None and gradients.last is not None and self.captured.last is not None:
+            self.captured.last.gradient = gradients.last.gradient
+            for entry, earlier in zip(self.captured.maps, gradients.maps, strict=True):
+                entry.gradient, entry.output_gradient = earlier.gradient, earlier.output_gradient
+        if self.captured.last is not None and self.captured.last.input.requires_grad:
+            self.captured.last.input.register_hook(self._keep_arrived(self.captured.last))
 
     def _check_heads(self) -> None:
-        if self._watch.heads is not None and self.seen.maps:
-            given, own = tuple(self._watch.heads.mask.shape), (self._count, self.seen.maps[-1].shape[1])
+        if self._options.heads is not None and self.captured.maps:
+            given, own = tuple(self._options.heads.mask.shape), (self._count, self.captured.maps[-1].shape[1])
             if given != own:
                 raise InputError(f"the head mask has shape {given}, the model {own[0]} blocks of {own[1]} heads")
 
-    def settle(self) -> None:
-        """After the backward pass: maps that nothing flowed back to; and let go of the graph.
+    def release(self) -> None:
+        """After the backward pass: fold the maps that nothing flowed back to, and release the graph.
 
-        Its hooks hold this capture: kept tensors of the graph would close a circle that is never collected.
+        The graph's hooks refer to this capture; a reference from here to the graph would be a cycle that is never
+        collected.
         """
         self.end = None
         self._weights.clear()
-        for block in (*self.seen.blocks, *([self.seen.last] if self.seen.last else [])):
+        for block in (*self.captured.blocks, *([self.captured.last] if self.captured.last else [])):
             block.input = block.input.detach()
-        wanted = self.seen.maps[-1:] if self._watch.last else self.seen.maps
+        wanted = self.captured.maps[-1:] if self._options.last else self.captured.maps
         for entry in wanted:
-            if self._watch.fold is not None and entry.folded is None:
-                last = self.seen.last
+            if self._options.fold is not None and entry.folded is None:
+                last = self.captured.last
                 zeros = torch.zeros(
                     (), dtype=last.input.dtype if last else None, device=last.input.device if last else None
                 )
                 entry.weights = zeros.expand(entry.shape) if entry.weights is None else entry.weights
                 self._fold(entry)
 
-    def _follow(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
-        """A softmax makes a map; dropout, casts and reshapes hand it on."""
-        if isinstance(result, Tensor) and hands_weights_on(op, args, result, self._weights):
+    def _track_weights(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
+        """Remember results of softmax, and what dropout, casts and reshapes make of them."""
+        if isinstance(result, Tensor) and are_weights(op, args, result, self._weights):
             self._weights[id(result)] = result
 
-    def _values(self, weights: Tensor, values: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
-        """The product of a map with the values: the map is kept, the relevance of heads is masked."""
-        self._tap(weights)
-        heads, block = self._watch.heads, self._count - 1
+    def _weighted_values(self, weights: Tensor, values: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
+        """The product of a map with the values: keeps the map, applies the head mask."""
+        self._keep_map(weights)
+        heads, block = self._options.heads, self._count - 1
         if heads is None:
             return product(values)
         if not heads.late:
             result = product(values)
-            result.register_hook(self._by_head(heads.entering(block)))
+            result.register_hook(self._by_head(heads.mask_entering(block)))
             return result
         values = values.view_as(values)
         for tensor in (weights, values):
-            tensor.register_hook(self._by_head(heads.leaving(block)))
+            tensor.register_hook(self._by_head(heads.mask_leaving(block)))
         return product(values)
 
     def _by_head(self, edit: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor | None]:
-        """`edit` relevance as [batch, heads, ...], also where the model has batch and heads in one dimension."""
+        """A hook: `edit` of relevance as [batch, heads, ...], also where batch and heads are one dimension."""
 
         def edited(x: Tensor) -> Tensor | None:
             if self._gradient_flows:
@@ -208,97 +220,104 @@ class Capture(Observer):
         return edited
 
     def _fused(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """Attention whose map is made, seen and folded on the way back, and never kept."""
+        """Fused attention whose map is recomputed and folded during the backward pass, and never kept."""
         given = self._with_batch(args)
         entry = self._new_map(None, (*given[0].shape[:-1], given[1].shape[-2]))
-        self.end = given[0] if self._watch.last else None
-        if self._watch.outflows:
+        self.end = given[0] if self._options.last else None
+        if self._options.output_gradients:
             result = F.scaled_dot_product_attention(*given, **kwargs)
-            result.register_hook(self._keep_outflow(entry))
+            result.register_hook(self._keep_output_gradient(entry))
         elif self._rules.carries == "gradient":
-            result = watched(self._by_rows(entry), *given, **kwargs)
+            result = observed_attention(self._row_folder(entry), *given, **kwargs)
         else:
-            settings: dict[str, Any] = {"tell": self._by_rows(entry), "outflow": lambda: entry.outflow}
-            run = partial(zplus_attention.attention, F.scaled_dot_product_attention, way=self._rules.way, **settings)
-            result = run(*given, **kwargs)
-            if self._watch.heads is not None:
-                result.register_hook(self._by_head(self._watch.heads.entering(self._count - 1)))
+            result = zplus_attention(
+                F.scaled_dot_product_attention,
+                *given,
+                settings=self._rules.settings,
+                observe=self._row_folder(entry),
+                output_gradient=lambda: entry.output_gradient,
+                **kwargs,
+            )
+            if self._options.heads is not None:
+                result.register_hook(self._by_head(self._options.heads.mask_entering(self._count - 1)))
         return result if args[0].dim() == given[0].dim() else result.flatten(0, 1)
 
     def _with_batch(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Query, key and value as [batch, heads, ...], also where the model has batch and heads in one dimension."""
+        """Query, key and value as [batch, heads, ...], also where batch and heads are one dimension."""
         return *(one.unflatten(0, (self._batch, -1)) if one.dim() == 3 else one for one in args[:3]), *args[3:]
 
-    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The map of attention on the way there, where nothing will flow back."""
+    def _fold_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Fold the map of fused attention in the forward pass, where nothing will flow back."""
         given = self._with_batch(args)
         entry = self._new_map(None, (*given[0].shape[:-1], given[1].shape[-2]))
-        tell = self._by_rows(entry)
-        for chunk, weights in weights_of(*given, **kwargs):
-            tell(chunk, weights)
+        fold_chunk = self._row_folder(entry)
+        for chunk, weights in fused_weights_by_rows(*given, **kwargs):
+            fold_chunk(chunk, weights)
 
-    def _keep_outflow(self, entry: Map) -> Callable[[Tensor], None]:
+    def _keep_output_gradient(self, entry: AttentionMap) -> Callable[[Tensor], None]:
         def keep(arrived: Tensor) -> None:
-            entry.outflow = arrived.detach()
+            entry.output_gradient = arrived.detach()
 
         return keep
 
-    def _by_rows(self, entry: Map) -> Callable[..., None]:
-        """Folds a map of which some rows are told at a time."""
+    def _row_folder(self, entry: AttentionMap) -> Callable[..., None]:
+        """A callback that folds some query rows of the map."""
 
-        def tell(
+        def fold_chunk(
             chunk: slice, weights: Tensor, gradient: Tensor | None = None, relevance: Tensor | None = None
         ) -> None:
             if entry.square:
-                assert self._watch.fold is not None
-                entry.fold_rows(self._watch.fold, chunk, weights, gradient, relevance)
+                assert self._options.fold is not None
+                entry.fold_rows(self._options.fold, chunk, weights, gradient, relevance)
 
-        return tell
+        return fold_chunk
 
-    def _new_map(self, weights: Tensor | None, shape: Sequence[int]) -> Map:
-        if self._watch.last and self.seen.maps:
-            self.seen.maps[-1].weights = self.seen.maps[-1].folded = None
-        entry = Map(self._count - 1, self._paths.here(), weights, tuple(shape))
-        self.seen.maps.append(entry)
+    def _new_map(self, weights: Tensor | None, shape: Sequence[int]) -> AttentionMap:
+        if self._options.last and self.captured.maps:
+            self.captured.maps[-1].weights = self.captured.maps[-1].folded = None
+        entry = AttentionMap(self._count - 1, self._names.current_module(), weights, tuple(shape))
+        self.captured.maps.append(entry)
         self._weights.clear()
         return entry
 
-    def _tap(self, weights: Tensor) -> None:
-        """Keep the map that a product with the values uses."""
+    def _keep_map(self, weights: Tensor) -> None:
+        """Keep the map that is multiplied with the values."""
         shaped = weights.unflatten(0, (self._batch, -1)) if weights.dim() == 3 else weights
-        entry = self._new_map(None if self._watch.outflows else shaped.detach(), shaped.shape)
+        entry = self._new_map(None if self._options.output_gradients else shaped.detach(), shaped.shape)
         if weights.requires_grad:
-            self.end = weights if self._watch.last else None
-            weights.register_hook(self._keep(entry, shaped.shape))
-        elif not self._live and self._watch.fold is not None:
+            self.end = weights if self._options.last else None
+            weights.register_hook(self._keep_arrived(entry, shaped.shape))
+        elif not self._live and self._options.fold is not None:
             self._fold(entry)
 
     @property
     def _gradient_flows(self) -> bool:
-        phase = self._rules.way.phase
+        phase = self._rules.settings.phase
         return self._rules.carries == "gradient" if phase is None else phase.gradient
 
-    def _keep(self, entry: Map | Block, shape: Any = None) -> Callable[[Tensor | None], None]:
+    def _keep_arrived(
+        self, entry: AttentionMap | BlockInput, shape: Sequence[int] | None = None
+    ) -> Callable[[Tensor | None], None]:
         def keep(arrived: Tensor | None) -> None:
             if arrived is None:
                 return
-            found = arrived.detach() if shape is None else arrived.detach().reshape(shape)
+            value = arrived.detach() if shape is None else arrived.detach().reshape(shape)
             if self._gradient_flows:
-                entry.gradient = found
+                entry.gradient = value
             else:
-                entry.relevance = found
+                entry.relevance = value
             done = not self._gradient_flows or self._rules.carries == "gradient"
-            if done and isinstance(entry, Map) and self._watch.fold is not None:
+            if done and isinstance(entry, AttentionMap) and self._options.fold is not None:
                 self._fold(entry)
 
         return keep
 
-    def _fold(self, entry: Map) -> None:
-        """Make of a map what is needed, and let go of it. One that is no map of all tokens by all tokens stays."""
+    def _fold(self, entry: AttentionMap) -> None:
+        """Fold a map and drop it. A map that is not of all tokens by all tokens is kept."""
         if entry.square:
-            assert self._watch.fold is not None
+            assert self._options.fold is not None
             step = rows_at_a_time(entry.shape)
             for start in range(0, entry.shape[2], step):
                 chunk = slice(start, min(entry.shape[2], start + step))
-                entry.fold_rows(self._watch.fold, chunk, *entry.rows(chunk))
+                entry.fold_rows(self._options.fold, chunk, *entry.rows(chunk))
             entry.weights = entry.gradient = entry.relevance = None

@@ -1,4 +1,4 @@
-"""What a capture sees: attention maps and block inputs, with what flowed back to them."""
+"""What a capture keeps: attention maps and block inputs, with the gradient or relevance that flowed back to them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from relprop.errors import ModelError
 
-Fold = Callable[["Map"], Tensor]
+Fold = Callable[["AttentionMap"], Tensor]
 
 
 @dataclass
-class Map:
-    """Attention weights [batch, heads, queries, keys] and what flowed back to them: their gradient, their relevance."""
+class AttentionMap:
+    """Attention weights A_b [batch, heads, queries, keys], their gradient G_b and their relevance R_b."""
 
     block: int
     module: str
@@ -23,39 +23,39 @@ class Map:
     shape: tuple[int, ...]
     gradient: Tensor | None = None
     relevance: Tensor | None = None
-    outflow: Tensor | None = None  # the gradient at the product of weights and values, from which theirs can be made
-    folded: Tensor | None = None  # what a watch's `fold` made of them; they are gone then
+    output_gradient: Tensor | None = None  # of the product A V, from which G_b can be computed
+    folded: Tensor | None = None  # the result of `CaptureOptions.fold`; the map itself is then dropped
 
     @property
     def arrived(self) -> Tensor | None:
-        """What the pass carried."""
+        """What flowed back: the relevance, or the gradient in a pass without relevance."""
         return self.gradient if self.relevance is None else self.relevance
 
     @property
     def square(self) -> bool:
-        """A map of all tokens by all tokens."""
+        """Whether it is a map of all tokens by all tokens."""
         return len(self.shape) == 4 and self.shape[2] == self.shape[3]
 
     def rows(self, chunk: slice) -> list[Tensor | None]:
-        """Some rows of what it holds."""
+        """Some query rows of weights, gradient and relevance."""
         held = (self.weights, self.gradient, self.relevance)
         return [None if one is None else one[:, :, chunk] for one in held]
 
     def fold_rows(self, fold: Fold, chunk: slice, *rows: Tensor | None) -> None:
-        """Fold some rows of weights, gradient and relevance: all at once would take several times the map's memory."""
+        """Fold some query rows; all rows at once would take several times the memory of the map."""
         weights, gradient, relevance = rows
-        made = fold(replace(self, weights=weights, gradient=gradient, relevance=relevance))
+        result = fold(replace(self, weights=weights, gradient=gradient, relevance=relevance))
         if chunk == slice(0, self.shape[2]):
-            self.folded = made
+            self.folded = result
             return
         if self.folded is None:
-            self.folded = made.new_empty((*made.shape[:-2], self.shape[2], made.shape[-1]))
-        self.folded[..., chunk, :] = made
+            self.folded = result.new_empty((*result.shape[:-2], self.shape[2], result.shape[-1]))
+        self.folded[..., chunk, :] = result
 
 
 @dataclass
-class Block:
-    """A block's input and what flowed back to it."""
+class BlockInput:
+    """The hidden states that enter a block, and what flowed back to them."""
 
     index: int
     module: str
@@ -68,7 +68,7 @@ class Block:
         return self.gradient if self.relevance is None else self.relevance
 
     def effect(self) -> Tensor:
-        """[batch, rows]: input times gradient, or the relevance, of each row."""
+        """[batch, rows]: input x gradient, or the relevance, summed over each row."""
         if self.gradient is not None:
             return (self.input.detach().double() * self.gradient.double()).sum(-1)
         return torch.zeros(self.input.shape[:-1]) if self.relevance is None else self.relevance.double().sum(-1)
@@ -76,7 +76,7 @@ class Block:
     def weight(self) -> Tensor:
         """[batch, rows]: how much each row feeds the target.
 
-        By the sizes of input and gradient: below a final norm their product vanishes but for rounding.
+        This is |input| * |gradient|: below a final norm, input x gradient itself sums to nothing but rounding errors.
         """
         if self.gradient is not None:
             size: Tensor = self.input.detach().double().norm(dim=-1) * self.gradient.double().norm(dim=-1)
@@ -85,20 +85,20 @@ class Block:
 
 
 @dataclass
-class Seen:
-    """What a capture saw, in the order of the forward pass."""
+class CapturedMaps:
+    """The maps and block inputs of a pass, in the order of the forward pass."""
 
-    maps: list[Map] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    last: Block | None = None  # the output of the last block, in a block's clothes
+    maps: list[AttentionMap] = field(default_factory=list)
+    blocks: list[BlockInput] = field(default_factory=list)
+    last: BlockInput | None = None  # the output of the last block, as the input of what follows it
 
     def readout(self) -> Tensor:
-        """[batch, rows]: what share of the target each row of the last block's output feeds.
+        """[batch, rows], rows sum to 1: how much of the target each row of the last block's output feeds.
 
-        One row for a model that reads [CLS] or the last token; all rows where it takes the mean.
+        This is one row for a model that reads [CLS] or the last token, and all rows for mean pooling.
         """
         if self.last is None or self.last.arrived is None:
-            raise ModelError("no block of the model was seen to feed the target alone; use lrp_ah_ln instead")
+            raise ModelError("no block of the model feeds the target by itself; use lrp_ah_ln instead")
         read = (self.last.arrived != 0).any(-1)
         fed = torch.where(read, self.last.weight(), 0)
         total = fed.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Long inputs: keep only each block's input, and run the block once more when the backward pass gets there."""
+"""Checkpointing for long inputs: keep only each block's input, and run the block again in the backward pass."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves, tree_map
 
-from relprop.engine.in_place_writes import Kept, address
-from relprop.engine.module_stack import calls, module_of, stacks
+from relprop.engine.in_place_writes import SavedTensor, address
+from relprop.engine.module_stack import module_frames, module_of, stacks
 from relprop.engine.observer import Observer
 from relprop.engine.propagation import Propagation
 from relprop.ops import Op
 
 
 class _Segment:
-    """One call of a block. What autograd would save is only counted, and recomputed at the first question for it."""
+    """One call of a block. What autograd would save is only counted, and recomputed when it is first needed."""
 
     def __init__(self, mode: Propagation, frame: FrameType) -> None:
         local = frame.f_locals
-        self._mode = mode.again()
+        self._mode = mode.without_observers()
         self._call = local["self"], local["args"], local["kwargs"]
         given = [one for one in tree_leaves(self._call[1:]) if isinstance(one, Tensor)]
         own = [*local["self"].parameters(), *local["self"].buffers()]
         self._memory = {address(tensor): tensor for tensor in own if not tensor.is_meta}
         self._memory |= {address(tensor): tensor for tensor in given}
-        self._before: dict[int, Tensor] = {}  # what the block wrote to, as it was
+        self._before: dict[int, Tensor] = {}  # old values of memory that the block wrote to
         self._count = 0
         self._recomputed: list[Tensor | None] | None = None
 
-    def writing(self, tensor: Tensor) -> None:
-        """The block is about to write to what it was given, or to a buffer: the second run needs the old values."""
+    def before_write(self, tensor: Tensor) -> None:
+        """The block is about to write to an argument or a buffer: keep the old values for the second run."""
         memory = address(tensor)
         if memory and memory in self._memory and memory not in self._before:
             with torch.no_grad():
-                self._before[memory] = _whole(tensor).clone()
+                self._before[memory] = _storage(tensor).clone()
 
     def pack(self, tensor: Tensor) -> int:
         self._count += 1
@@ -54,9 +54,9 @@ class _Segment:
         return tensor
 
     def _run_again(self) -> list[Tensor]:
-        saved: list[Kept] = []
+        saved: list[SavedTensor] = []
         block, (args, kwargs) = self._call[0], self._arguments()
-        with saved_tensors_hooks(lambda tensor: saved.append(self._mode.keep(tensor)), _never):
+        with saved_tensors_hooks(lambda tensor: saved.append(self._mode.save(tensor)), _never):
             with torch.enable_grad(), self._restored(), self._mode:
                 block(*args, **kwargs)
         if len(saved) != self._count:
@@ -64,48 +64,48 @@ class _Segment:
         return [kept.tensor for kept in saved]
 
     def _arguments(self) -> tuple[Any, Any]:
-        """The block's arguments; those that it wrote to as they were, and as copies: it will write again."""
+        """The block's arguments; those that it wrote to as copies with their old values."""
 
         def old(value: Any) -> Any:
             before = self._before.get(address(value)) if isinstance(value, Tensor) else None
             if before is None:
                 return value
             copy = before.clone().as_strided(value.shape, value.stride(), value.storage_offset())
-            return self._mode.made_live(copy) if self._mode.is_live(value) else copy
+            return self._mode.live_copy(copy) if self._mode.is_live(value) else copy
 
-        found: tuple[Any, Any] = tree_map(old, self._call[1:])
-        return found
+        arguments: tuple[Any, Any] = tree_map(old, self._call[1:])
+        return arguments
 
     @contextmanager
     def _restored(self) -> Iterator[None]:
-        """The block's own buffers as they were before it wrote to them; after, as the model left them."""
+        """Inside: the block's buffers with their old values. Afterwards: as the model left them."""
         own = [*self._call[0].parameters(), *self._call[0].buffers()]
         written = [(one, self._before[address(one)]) for one in own if address(one) in self._before]
-        left = [_whole(one).clone() for one, _ in written]
+        left = [_storage(one).clone() for one, _ in written]
         with torch.no_grad():
             for one, before in written:
-                _whole(one).copy_(before)
+                _storage(one).copy_(before)
         try:
             yield
         finally:
             with torch.no_grad():
                 for (one, _), after in zip(written, left, strict=True):
-                    _whole(one.detach_()).copy_(after)
+                    _storage(one.detach_()).copy_(after)
 
 
-def _whole(tensor: Tensor) -> Tensor:
-    """All of the memory that a tensor lies in."""
+def _storage(tensor: Tensor) -> Tensor:
+    """The whole storage of a tensor, as a flat tensor."""
     plain = tensor.detach()
     size = tensor.untyped_storage().nbytes() // tensor.element_size()
     return plain.as_strided((size,), (1,), 0)
 
 
 def _never(_: Any) -> Tensor:
-    raise AssertionError("the graph of a second run is never walked")
+    raise AssertionError("nothing flows back through the graph of a second run")
 
 
 class Checkpoint(Observer):
-    """Opens a segment when a block begins and closes it when it ends."""
+    """Opens a segment when a block begins, and closes it when the block ends."""
 
     def __init__(self, model: nn.Module) -> None:
         self._blocks = {id(block) for stack in stacks(model) for block in stack}
@@ -114,7 +114,7 @@ class Checkpoint(Observer):
         self._hooks: saved_tensors_hooks | None = None
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        frame = next((f for f in calls() if id(module_of(f)) in self._blocks), None)
+        frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
         if frame is not self._inside:
             self.close()
             self._inside = frame
@@ -123,12 +123,12 @@ class Checkpoint(Observer):
                 self._hooks = saved_tensors_hooks(segment.pack, segment.unpack)
                 self._hooks.__enter__()
 
-    def writing(self, tensor: Tensor) -> None:
+    def before_write(self, tensor: Tensor) -> None:
         if self._segment is not None:
-            self._segment.writing(tensor)
+            self._segment.before_write(tensor)
 
     def close(self) -> None:
-        """End the open segment, if there is one. Must be called when the forward pass is over, also after an error."""
+        """Close the open segment. Must be called after the forward pass, also after an error."""
         self._inside = self._segment = None
         if self._hooks is not None:
             self._hooks.__exit__()

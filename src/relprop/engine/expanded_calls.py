@@ -1,4 +1,4 @@
-"""An operation run as another function: that one's calls make the graph, and the values are the operation's own."""
+"""An operation expanded into another function: that function makes the graph, the operation itself the values."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 from relprop.rulebook.quantised import rounding
 
 
-def detached(values: Any, known: dict[int, Tensor]) -> Any:
-    """The same arguments as constants; what was one tensor stays one, since torch asks (`query is key`)."""
+def detached(values: Any, copies: dict[int, Tensor]) -> Any:
+    """The same arguments as constants; one tensor stays one tensor, because torch tests identity (`query is key`)."""
     if isinstance(values, Tensor):
-        return known.setdefault(id(values), values.detach())
+        return copies.setdefault(id(values), values.detach())
     if isinstance(values, dict):
-        return {name: detached(value, known) for name, value in values.items()}
-    return type(values)(detached(value, known) for value in values) if type(values) in (tuple, list) else values
+        return {name: detached(value, copies) for name, value in values.items()}
+    return type(values)(detached(value, copies) for value in values) if type(values) in (tuple, list) else values
 
 
 def with_values_of(plain: Any, result: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Values that leave the graph: read under `no_grad` or through `.data`, and used as constants all the same."""
+"""Values of live tensors that leave the graph (`no_grad`, `.data`, `detach`) and are then used as constants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from relprop.engine.leaves import tensors
-from relprop.engine.refusals import here
+from relprop.engine.refusals import location
 from relprop.ops import LIKE, VALUELESS, Op
 
 _INDEXES = {"getitem", "index_select", "gather", "embedding", "take_along_dim", "index_put", "scatter", "index_add",
@@ -21,39 +21,39 @@ _COMPARES = {"gt", "lt", "ge", "le", "eq", "ne", "isclose", "allclose", "equal",
 _KEEPS_MAXIMUM = {"unsqueeze", "view", "reshape", "expand", "to", "expand_as", "detach", "data", "getitem", "clone"}
 
 
-class Leaving:
-    """Follows such values, and notices where a live tensor meets one. Harmless uses (shapes, masks, order) are none."""
+class GraphExits:
+    """Follows such values, and warns where a live call uses one. Shapes, masks and indices are harmless."""
 
     def __init__(self, is_live: Callable[[Tensor], bool]) -> None:
-        self.noticed: list[str] = []
+        self.warnings: list[str] = []
         self._is_live = is_live
-        # Values of live tensors that left the graph: how, and whether they are a maximum.
-        self._left: dict[int, tuple[ref[Tensor], str, bool]] = {}
-        self._aliases: dict[int, ref[Tensor]] = {}  # of constants
+        # Per value that left the graph: how it left, and whether it is a maximum.
+        self._exited: dict[int, tuple[ref[Tensor], str, bool]] = {}
+        self._aliases: dict[int, ref[Tensor]] = {}  # `detach()` and `.data` of constants
 
     def clear(self) -> None:
-        self._left.clear()
+        self._exited.clear()
         self._aliases.clear()
 
-    def notice(self, sentence: str) -> None:
-        if sentence not in self.noticed:
-            self.noticed.append(sentence)
+    def warn(self, sentence: str) -> None:
+        if sentence not in self.warnings:
+            self.warnings.append(sentence)
 
     def check_number(self, op: Op, result: Any) -> None:
-        """A live tensor read as a plain number: what becomes of that cannot be followed."""
+        """Warn if a live tensor is read as a plain number, which cannot be followed."""
         if isinstance(result, float) or op.name in ("tolist", "numpy"):
-            self.notice(
-                f'a live tensor was read as a plain number by "{op.name}"{here()}: relevance does not follow it'
+            self.warn(
+                f'a live tensor was read as a plain number by "{op.name}"{location()}: relevance does not follow it'
             )
 
     def check_precision(self, rules: str, tensors: list[Tensor]) -> None:
         if any(one.dtype.itemsize < 4 for one in tensors):
-            self.notice(
+            self.warn(
                 f'"{rules}" carries relevance in the model\'s own precision, which is too coarse for it: '
                 "load the model in float32"
             )
 
-    def leave(self, result: Any, how: str, op: Op | None = None) -> None:
+    def record_exit(self, result: Any, how: str, op: Op | None = None) -> None:
         if op is not None and op.name in VALUELESS:
             return
         casts = op is not None and op.name in CASTS_TO_INTEGERS
@@ -62,57 +62,55 @@ class Leaving:
                 continue
             if tensor.is_floating_point() or (casts and tensor.dtype != torch.bool):
                 maximum = op is not None and op.name in ("max", "amax")
-                self._left[id(tensor)] = (ref(tensor), f"{how}{here()}", maximum)
+                self._exited[id(tensor)] = (ref(tensor), f"{how}{location()}", maximum)
 
-    def has_left(self, value: Any) -> bool:
-        known = self._left.get(id(value))
-        return known is not None and known[0]() is value
+    def has_exited(self, value: Any) -> bool:
+        entry = self._exited.get(id(value))
+        return entry is not None and entry[0]() is value
 
     def follow(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
-        """A call of constants: what is made of such a value is one."""
+        """After a call without live tensors: a result computed from an exited value is one too."""
         if op.name in ("data", "detach") and isinstance(result, Tensor):
             self._aliases[id(result)] = ref(result)
-        if not self._left:
+        if not self._exited:
             return
-        first = next((one for one in tensors(args[:1] if op.name in LIKE else args) if self.has_left(one)), None)
+        first = next((one for one in tensors(args[:1] if op.name in LIKE else args) if self.has_exited(one)), None)
         if first is None or op.name in VALUELESS:
             return
         self.check_number(op, result)
-        _, how, maximum = self._left[id(first)]
+        _, how, maximum = self._exited[id(first)]
         for tensor in tensors((result,)):
             if tensor.is_floating_point() or (op.name in CASTS_TO_INTEGERS and tensor.dtype != torch.bool):
                 kept = op.name in ("max", "amax") or (maximum and op.name in _KEEPS_MAXIMUM)
-                self._left[id(tensor)] = (ref(tensor), how, kept)
+                self._exited[id(tensor)] = (ref(tensor), how, kept)
 
-    def check_met(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A live tensor meets a value that left the graph."""
-        if not self._left or op.name in VALUELESS or op.name in _COMPARES:
+    def check_operands(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Warn if a live call has an operand that left the graph."""
+        if not self._exited or op.name in VALUELESS or op.name in _COMPARES:
             return
         for tensor in tensors((*args[:1], *kwargs.values()) if op.name in LIKE else (*args, *kwargs.values())):
-            if tensor.requires_grad or not self.has_left(tensor):
+            if tensor.requires_grad or not self.has_exited(tensor):
                 continue
-            _, how, maximum = self._left[id(tensor)]
-            shift = maximum and op.name == "sub"  # of a softmax written by hand: it changes nothing
+            _, how, maximum = self._exited[id(tensor)]
+            shift = maximum and op.name == "sub"  # of a softmax written by hand: it does not change the result
             index = op.name in _INDEXES and not tensor.is_floating_point()
             if not shift and not index:
-                self.notice(
-                    f'a live tensor was read {how}, and "{op.name}"{here()} took what came of it for a constant'
-                )
+                self.warn(f'a live tensor was read {how}, and "{op.name}"{location()} used the result as a constant')
 
     def check_written(self, op: Op, target: Tensor) -> None:
-        if self.has_left(target) and "data" in self._left[id(target)][1]:
-            self.notice(f'"{op.name}"{here()} wrote to a live tensor through .data: relevance flows as if it had not')
+        if self.has_exited(target) and "data" in self._exited[id(target)][1]:
+            self.warn(f'"{op.name}"{location()} wrote to a live tensor through .data: relevance flows as if it had not')
 
     def check_alias(self, target: Tensor) -> None:
-        """Live values are written to a constant through an alias of it, which has a graph of its own."""
+        """Warn if live values are written to a constant through `.data` or `detach()`: it stays a constant."""
         for tensor in (target, target._base):
-            known = None if tensor is None else self._aliases.get(id(tensor))
-            if known is not None and known() is tensor:
-                self.notice(
-                    f"live values were written through .data or detach(){here()}, where relevance cannot follow"
+            entry = None if tensor is None else self._aliases.get(id(tensor))
+            if entry is not None and entry() is tensor:
+                self.warn(
+                    f"live values were written through .data or detach(){location()}, where relevance cannot follow"
                 )
 
     def check_assignment(self, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """`x.data = y` gives a live tensor other values."""
+        """Warn at `x.data = y` for a live x."""
         if getattr(getattr(func, "__self__", None), "__name__", "") == "data" and self._is_live(args[0]):
-            self.notice(f'"data"{here()} of a live tensor was assigned to: relevance flows as if it had not been')
+            self.warn(f'"data"{location()} of a live tensor was assigned to: relevance flows as if it had not been')

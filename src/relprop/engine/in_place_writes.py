@@ -1,4 +1,4 @@
-"""Writes in place. What autograd keeps for the backward pass is copied before: models that only run may write to it."""
+"""In-place writes. What autograd saved for the backward pass is copied first: eval-mode models may overwrite it."""
 
 from __future__ import annotations
 
@@ -8,86 +8,86 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from relprop.engine.graph_exits import Leaving
+from relprop.engine.graph_exits import GraphExits
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.observer import Observer
 
 
 def address(tensor: Tensor) -> int:
-    """Of the memory that a tensor lies in; 0 for those without any of their own (meta tensors, quantised weights)."""
+    """The address of a tensor's storage; 0 for tensors without one (meta tensors, quantised weights)."""
     try:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):
         return 0
 
 
-class Kept:
-    """A tensor that autograd keeps for the backward pass; a copy of it, once its memory is written to."""
+class SavedTensor:
+    """A tensor that autograd saved for the backward pass; replaced by a copy before its memory is overwritten."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
 
-class Memory:
-    """Writes of one pass: every tensor holds its own values, in its own memory."""
+class InPlaceWrites:
+    """The in-place writes of one pass: each target tensor gets the result in its own memory."""
 
     def __init__(
         self,
         observers: list[Observer],
         liveness: Liveness,
         lineage: Lineage,
-        leaving: Leaving,
+        exits: GraphExits,
         stand_ins: dict[int, tuple[Tensor, Tensor]],
     ) -> None:
-        self._observers, self._liveness, self._lineage, self._leaving = observers, liveness, lineage, leaving
+        self._observers, self._liveness, self._lineage, self._exits = observers, liveness, lineage, exits
         self._stand_ins = stand_ins
-        self._kept: dict[int, list[ref[Kept]]] = {}  # by the memory that it lies in
-        self._lent: list[Tensor] = []  # tensors from before this pass that live values were written to
+        self._saved: dict[int, list[ref[SavedTensor]]] = {}  # by storage address
+        self._buffers: list[Tensor] = []  # of the model, older than this pass, that live values were written to
 
     def close(self) -> None:
-        """The model's own buffers keep their values, and let the graph go."""
-        for tensor in self._lent:
+        """Release the graph: the model's own buffers keep their values only."""
+        for tensor in self._buffers:
             tensor.detach_()
-        self._lent.clear()
-        self._kept.clear()
+        self._buffers.clear()
+        self._saved.clear()
 
-    def keep(self, tensor: Tensor) -> Kept:
+    def save(self, tensor: Tensor) -> SavedTensor:
         """The tensor as it is now, for the backward pass."""
-        with torch._C.DisableTorchFunction():  # also called where no torch call is under way
-            kept = Kept(tensor.detach())
-            self._kept.setdefault(address(tensor), []).append(ref(kept))
-        return kept
+        with torch._C.DisableTorchFunction():  # also called outside of torch calls
+            saved = SavedTensor(tensor.detach())
+            self._saved.setdefault(address(tensor), []).append(ref(saved))
+        return saved
 
     def _copy(self, memory: int) -> None:
-        """This memory is about to be written to."""
-        for one in self._kept.pop(memory, ()) if memory else ():
-            kept = one()
-            if kept is not None:
-                kept.tensor = kept.tensor.clone()
+        """Copy the saved tensors in this memory, which is about to be overwritten."""
+        for one in self._saved.pop(memory, ()) if memory else ():
+            saved = one()
+            if saved is not None:
+                saved.tensor = saved.tensor.clone()
 
     def write(self, target: Tensor, result: Tensor, before: Tensor) -> Tensor:
-        """Let `target` hold `result`, in its own memory."""
+        """Write `result` to the memory of `target`; returns `target`."""
         self.before_write(target)
         if result.requires_grad:
-            self._leaving.check_alias(target)
-            self._lend(target)
+            self._exits.check_alias(target)
+            self._track_buffer(target)
             target.copy_(result)
-            self._liveness.mark(target)
+            self._liveness.mark_live(target)
         elif target.requires_grad and target._is_view():
             target.copy_(result)
-            self._liveness.mark(target)
-            self._stand_ins[id(target)] = (target, target.detach())  # a gate: constant, though its base is live
+            self._liveness.mark_live(target)
+            self._stand_ins[id(target)] = (target, target.detach())  # a gate: constant, although its base is live
         else:
             if target.requires_grad:
                 target.detach_()
             with torch.no_grad():
                 target.copy_(result)
-        self._lineage.written(target, before, result)
+        self._lineage.on_write(target, before, result)
         return target
 
     def write_out(self, out: Any, result: Any) -> Any:
-        """`out=`: autograd has no such calls; the result is written after."""
+        """Write `result` to the `out=` argument, which autograd does not support."""
         if isinstance(out, tuple | list):
             written = [self.write_out(*pair) for pair in zip(out, result, strict=True)]
             return type(result)(written)
@@ -99,9 +99,9 @@ class Memory:
         return self.write(target, result, before)
 
     def before_write(self, target: Tensor) -> None:
-        """What observers and autograd keep of this memory is copied; a gate in it is no gate any more."""
+        """Before a write: observers and saved tensors copy what they need; gates in this memory are forgotten."""
         for observer in self._observers:
-            observer.writing(target)
+            observer.before_write(target)
         memory = address(target)
         self._copy(memory)
         if self._stand_ins:
@@ -110,12 +110,12 @@ class Memory:
             for key in same:
                 del self._stand_ins[key]
 
-    def _lend(self, target: Tensor) -> None:
-        """A buffer of the model's own that live values are written to holds the graph for this pass only."""
+    def _track_buffer(self, target: Tensor) -> None:
+        """A buffer of the model that gets live values: it may hold the graph during this pass only."""
         base = target if target._base is None else target._base
-        if self._liveness.leaves is not None and not base.requires_grad and not self._liveness.is_made(base):
-            self._lent.append(base)
+        if self._liveness.leaves is not None and not base.requires_grad and not self._liveness.is_constant(base):
+            self._buffers.append(base)
 
 
-def kept_values(kept: Kept) -> Tensor:
-    return kept.tensor
+def saved_values(saved: SavedTensor) -> Tensor:
+    return saved.tensor

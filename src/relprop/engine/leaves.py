@@ -1,9 +1,9 @@
-"""Where each input enters the computation: its float tensors, and the lookups and casts of its whole numbers.
+"""Where each input enters the computation: float tensors directly, integers where they are looked up or cast.
 
-A *part* is one explained input, by the model's own argument name; its *elements* are the numbers of that tensor,
-counted through. Whole numbers cannot be differentiated, so they are followed instead: beside every tensor made of them
-runs a shadow that holds, for each of its numbers, the element that it came from. Where a lookup or a cast turns them
-into floats a leaf begins, and its shadow says which element each of its rows is.
+A *part* is one explained input, by the model's own argument name; its *elements* are the numbers of that tensor, by
+their flat index. Integers have no gradient, so they are tracked: for every tensor computed from them there is a second
+one, its *origins*, with the element that each number came from. Where a lookup or a cast turns integers into floats a
+*leaf* begins, and its origins say which element each of its rows is.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from relprop.ops import Op
 Lookup = Callable[[Tensor], Tensor]
 Place = Literal["block", "features", "word_embeddings", "input"]
 
-CONSTANT = -1  # a number that comes from no element of a part
-MIXED = -2  # one that comes from several, or from one in a way that was not followed
+CONSTANT = -1  # the number comes from no element of a part
+MIXED = -2  # it comes from several elements, or through a call that is not tracked
 
-# Arguments that tell how others are to be read: which units are there, where they stand, of which kind they are. They
-# belong to the units of another part and get no scores of their own.
+# Arguments that describe other inputs: which units are real, their positions, their types. They belong to the units of
+# another part and get no scores of their own.
 _DESCRIBES = (
     "mask", "masks", "position_ids", "positions", "type_ids", "bbox", "cache_position", "labels", "thw", "shape",
     "shapes", "size", "sizes", "length", "lengths", "adjacency",
 )  # fmt: skip
 
-# Where the whole numbers stand in calls that look floats up by them.
+# Calls that look floats up by integers, and the position of the integers among the arguments.
 _LOOKUPS = {"embedding": 0, "getitem": 1, "index_select": 2, "gather": 2, "take_along_dim": 1, "take": 1}
-# Calls that move numbers, and where those stand among their arguments: first, where nothing else is said.
+# Calls that move numbers without changing them, and the positions of these: the first, unless listed below.
 _MOVES = (
     "view", "view_as", "reshape", "reshape_as", "transpose", "swapaxes", "swapdims", "permute", "movedim", "t", "T",
     "mT", "getitem", "select", "narrow", "slice", "squeeze", "unsqueeze", "flatten", "unflatten", "ravel", "expand",
@@ -53,102 +53,102 @@ _ELEMENTWISE = {
 _FRESH = {"new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
 
 
-def describes(name: str) -> bool:
-    """Whether an argument only tells how others are to be read."""
+def describes_other_inputs(name: str) -> bool:
+    """Whether the argument of this name describes other inputs (a mask, positions, lengths)."""
     return name.endswith(_DESCRIBES)
 
 
-def explained(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The arguments that may be parts: tensors of numbers that are content."""
+def explained_parts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The inputs that are explained: tensors of numbers that do not describe other inputs."""
     return {
         name: value
         for name, value in inputs.items()
-        if isinstance(value, Tensor) and value.dtype != torch.bool and value.dim() and not describes(name)
+        if isinstance(value, Tensor) and value.dtype != torch.bool and value.dim() and not describes_other_inputs(name)
     }
 
 
-def told_apart(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same; a tensor that is given for two arguments is copied for the second, as they are two parts."""
-    seen: set[int] = set()
-    own = {}
+def distinct_parts(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same parts; a tensor that is passed as two arguments is copied for the second."""
+    earlier: set[int] = set()
+    distinct = {}
     for name, value in parts.items():
-        own[name] = value.clone() if id(value) in seen else value
-        seen.add(id(value))
-    return own
+        distinct[name] = value.clone() if id(value) in earlier else value
+        earlier.add(id(value))
+    return distinct
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """Floats that a part enters by, and the element of the part that each leading position of them is."""
+    """Floats through which a part enters, and the element of the part at each of their leading positions."""
 
     part: str
     tensor: Tensor
-    elements: Tensor  # of the tensor's leading dimensions; CONSTANT where a position is no element
+    elements: Tensor  # shaped as the tensor's leading dimensions; CONSTANT where there is no element
     place: Place
-    entry: str  # how it enters: the call and the shape of what it looks up
-    lookup: Lookup | None = None  # embeds other whole numbers in the same way
-    whole: Tensor | None = None  # the whole numbers that were looked up
+    entry: str  # the call through which it enters, and the shape of what it looks up
+    lookup: Lookup | None = None  # embeds other integers in the same way
+    integers: Tensor | None = None  # that were looked up
 
 
-class Shadows:
-    """Follows whole numbers from the arguments to where they become floats."""
+class IntegerTracker:
+    """Tracks integers from the arguments to the calls that turn them into floats."""
 
     def __init__(self, parts: Mapping[str, Tensor]) -> None:
-        self._of: dict[int, tuple[Tensor, str, Tensor]] = {}
-        self.mixed: set[str] = set()  # parts that also enter in a way that was not followed
+        self._elements: dict[int, tuple[Tensor, str, Tensor]] = {}
+        self.mixed: set[str] = set()  # parts that also enter through calls that are not tracked
         for name, value in parts.items():
-            if _whole(value):
+            if _is_integer(value):
                 self._put(value, name, torch.arange(value.numel(), device=value.device).view(value.shape))
 
     def _put(self, tensor: Tensor, part: str, elements: Tensor) -> None:
-        self._of[id(tensor)] = (tensor, part, elements)  # the tensor is kept: its id must not be given away
+        self._elements[id(tensor)] = (tensor, part, elements)  # keeps the tensor, so that its id is not reused
 
-    def _known(self, values: Iterable[Any]) -> list[tuple[Tensor, str, Tensor]]:
-        return [found for one in tensors(values) if (found := self._of.get(id(one))) is not None]
+    def _tracked(self, values: Iterable[Any]) -> list[tuple[Tensor, str, Tensor]]:
+        return [entry for one in tensors(values) if (entry := self._elements.get(id(one))) is not None]
 
-    def concern(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call is made with whole numbers of a part."""
-        return bool(self._of) and bool(self._known((*args, *kwargs.values())))
+    def tracks(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call has integers of a part among its arguments."""
+        return bool(self._elements) and bool(self._tracked((*args, *kwargs.values())))
 
-    def entering(self, op: Op, args: tuple[Any, ...], result: Any) -> tuple[Tensor, str, Tensor] | None:
-        """Whole numbers, their part and elements, where a call turns them into floats."""
+    def entry_of(self, op: Op, args: tuple[Any, ...], result: Any) -> tuple[Tensor, str, Tensor] | None:
+        """Integers, their part and elements, if this call turns them into floats; else None."""
         if not isinstance(result, Tensor) or not (result.is_floating_point() or result.is_complex()):
             return None
         position = _LOOKUPS.get(op.name)
-        known = self._known(args if position is None else args[position : position + 1])
-        if not known or op.name in _FRESH:
+        tracked = self._tracked(args if position is None else args[position : position + 1])
+        if not tracked or op.name in _FRESH:
             return None
-        whole, part, elements = known[0]
-        fits = len(known) == 1 and elements.shape == result.shape[: elements.dim()]
+        integers, part, elements = tracked[0]
+        fits = len(tracked) == 1 and elements.shape == result.shape[: elements.dim()]
         if not fits or bool((elements == MIXED).any()):
             self.mixed.add(part)
             return None
-        return whole, part, elements
+        return integers, part, elements
 
     def follow(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """The shadows of what a call made of whole numbers. Yes-or-no results only steer: they are not followed."""
-        made = [one for one in tensors((args[0] if op.in_place else result,)) if _whole(one)]
-        known = self._known((*args, *kwargs.values()))
-        if not made or op.name in _FRESH:
+        """Track what a call computes from integers. Boolean results are not tracked: they only steer."""
+        results = [one for one in tensors((args[0] if op.in_place else result,)) if _is_integer(one)]
+        tracked = self._tracked((*args, *kwargs.values()))
+        if not results or op.name in _FRESH:
             return
-        parts = {part for _, part, _ in known}
-        shadows = list(tensors((self._shadows(op, args, kwargs, [elements for *_, elements in known]),)))
-        for number, tensor in enumerate(made):
-            fits = len(parts) == 1 and number < len(shadows) and shadows[number].shape == tensor.shape
-            shadow = shadows[number] if fits else torch.full_like(tensor, MIXED, dtype=torch.long)
+        parts = {part for _, part, _ in tracked}
+        origins = list(tensors((self._origins(op, args, kwargs, [elements for *_, elements in tracked]),)))
+        for number, tensor in enumerate(results):
+            fits = len(parts) == 1 and number < len(origins) and origins[number].shape == tensor.shape
+            elements = origins[number] if fits else torch.full_like(tensor, MIXED, dtype=torch.long)
             for part in parts:
-                self._put(tensor, part, shadow)
+                self._put(tensor, part, elements)
 
-    def _shadows(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[Tensor]) -> Any:
+    def _origins(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], tracked: list[Tensor]) -> Any:
         if op.name in _MOVED:
             return self._moved(op, args, kwargs)
         if op.name in _CASTS:
-            return known[0]
+            return tracked[0]
         if op.name == "one_hot":
             classes = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
-            return known[0][..., None].expand(*known[0].shape, classes) if classes > 0 else None
+            return tracked[0][..., None].expand(*tracked[0].shape, classes) if classes > 0 else None
         if op.name in _ELEMENTWISE:
-            first, *others = torch.broadcast_tensors(*known)
+            first, *others = torch.broadcast_tensors(*tracked)
             same = torch.ones_like(first, dtype=torch.bool)
             for other in others:
                 same &= first == other
@@ -156,31 +156,31 @@ class Shadows:
         return None
 
     def _moved(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The move, done to the shadows of the numbers; what is filled in is no element."""
+        """The call itself, applied to the elements; filled-in values become CONSTANT."""
 
-        def shadow(value: Any) -> Any:
+        def origin(value: Any) -> Any:
             if isinstance(value, Tensor):
-                known = self._of.get(id(value))
-                return torch.full_like(value, CONSTANT, dtype=torch.long) if known is None else known[2]
+                tracked = self._elements.get(id(value))
+                return torch.full_like(value, CONSTANT, dtype=torch.long) if tracked is None else tracked[2]
             if isinstance(value, tuple | list):
-                return type(value)(shadow(one) for one in value)
+                return type(value)(origin(one) for one in value)
             return CONSTANT
 
-        moved = [shadow(value) if number in _MOVED[op.name] else value for number, value in enumerate(args)]
+        moved = [origin(value) if number in _MOVED[op.name] else value for number, value in enumerate(args)]
         if op.name == "pad":
             moved, kwargs = moved[:2], {"value": CONSTANT}
         try:
             return op.function(*moved, **kwargs)
-        except (RuntimeError, TypeError, IndexError, ValueError):  # a spelling that is not known: not followed
+        except (RuntimeError, TypeError, IndexError, ValueError):  # a form of the call that is not known: not tracked
             return None
 
 
-def _whole(tensor: Tensor) -> bool:
+def _is_integer(tensor: Tensor) -> bool:
     return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
 
 
 def tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Tensors among values, also those inside lists."""
+    """The tensors among values, also inside lists."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -189,5 +189,5 @@ def tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def batch_of(inputs: Mapping[str, Any]) -> int:
-    """How many examples there are, where they lie along the first axis."""
+    """The length of the first tensor: the number of examples, where these lie along the first axis."""
     return next((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), 1)

@@ -1,12 +1,13 @@
-"""Double-entry books: at every call, what flowed out less what flowed in is what the call itself took.
+"""The conservation ledger: for every call, the relevance of its result minus that of its arguments.
 
-Summed over all calls this telescopes: value = what reached the inputs + what each call took. A bias or another additive
-constant takes its share rightly; anything else that takes or makes relevance is unexplained, and is named.
+This is what the call itself took. Summed over all calls it telescopes: value = what reached the inputs + what each call
+took. Biases and other additive constants may take a share (Euler's theorem); whatever else takes or creates relevance
+is unexplained, and is listed by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.in_place_writes import address
-from relprop.engine.module_stack import Paths
+from relprop.engine.module_stack import QualifiedNames
 from relprop.engine.observer import Observer, Run
 from relprop.engine.propagation import Propagation
 from relprop.engine.refusals import opaque_functions
@@ -23,59 +24,61 @@ from relprop.rulebook.norm import CARRYING
 from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Entry, Kind, Ledger
 
+Hook = Callable[[Tensor | None], None]
+
 
 @dataclass
 class _Account:
-    """The flows of one call, filled in during the backward pass."""
+    """What one call took, filled in during the backward pass."""
 
     module: str
     op: str
-    rest: Kind  # what the part not taken by a bias is called
+    rest: Kind  # the kind of what is not taken by a bias
     taken: float = 0.0
     bias: float = 0.0
 
 
-class Books(Observer):
-    """Watches a forward pass and keeps an account for every call; the backward pass fills them."""
+class LedgerKeeper(Observer):
+    """Opens an account per call in the forward pass; the backward pass fills them."""
 
     def __init__(self, model: nn.Module, rules: RuleSet) -> None:
-        self._paths = Paths(model)
+        self._names = QualifiedNames(model)
         self._rules = rules
         self._carries = rules.carries
         self._accounts: list[_Account] = []
         self._named_constant: str | None = None
         self._opaque: list[str] = []
-        self._kept: dict[int, list[list[Tensor]]] = {}
+        self._saved: dict[int, list[list[Tensor]]] = {}
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """`x + parameter`: remember whose parameter it is before it is detached."""
+        """`x + parameter`: keep the parameter's name before the parameter is detached."""
         self._named_constant = None
         if op.name == "add":
             self._named_constant = next(
-                (n for a in args if isinstance(a, Tensor) and (n := self._paths.parameter(a))), None
+                (n for a in args if isinstance(a, Tensor) and (n := self._names.parameter(a))), None
             )
 
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
-        account = self._open(op)
+        account = self._new_account(op)
         self._aliases: dict[int, Tensor] = {}
         args, kwargs = (
-            self._probe(args, account),
-            dict(zip(kwargs, self._probe(tuple(kwargs.values()), account), strict=True)),
+            self._aliased(args, account),
+            dict(zip(kwargs, self._aliased(tuple(kwargs.values()), account), strict=True)),
         )
         aliases = self._aliases
         result = run(op, args, kwargs)
         if id(result) in aliases:
-            return aliases[id(result)]  # handed on as it is, by dropout for instance
+            return aliases[id(result)]  # returned as it is, for instance by dropout
         taking = self._carries == "gradient" and self._rules.get(op.name) not in CARRYING
         bias = bias_of(op, args, kwargs) if taking else None
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
-                tensor.register_hook(self._flow_out(self._keep(tensor), account, bias))
+                tensor.register_hook(self._flow_out(self._save(tensor), account, bias))
         return result
 
-    def _open(self, op: Op) -> _Account:
+    def _new_account(self, op: Op) -> _Account:
         rest: Kind = "constant" if op.name in AFFINE and op.name not in _NOT_LINEAR else "unexplained"
-        module, name = self._paths.here(), op.name
+        module, name = self._names.current_module(), op.name
         if self._named_constant:
             module, _, name = self._named_constant.rpartition(".")
             rest = "bias" if "bias" in name else "constant"
@@ -83,51 +86,51 @@ class Books(Observer):
         self._accounts.append(account)
         return account
 
-    def _probe(self, values: tuple[Any, ...], account: _Account) -> tuple[Any, ...]:
-        """Each live tensor under a name of its own, so that this call's share of its gradient is seen alone."""
-        probed: list[Any] = []
+    def _aliased(self, values: tuple[Any, ...], account: _Account) -> tuple[Any, ...]:
+        """An alias per live tensor, so that what flows back to it from this call alone can be read."""
+        aliased: list[Any] = []
         for value in values:
             if isinstance(value, Tensor) and value.requires_grad:
                 alias = value.view_as(value)
-                alias.register_hook(self._flow_in(self._keep(value), account))
+                alias.register_hook(self._flow_in(self._save(value), account))
                 self._aliases[id(alias)] = value
                 value = alias
             elif type(value) in (tuple, list):
-                value = type(value)(self._probe(tuple(value), account))
-            probed.append(value)
-        return tuple(probed)
+                value = type(value)(self._aliased(tuple(value), account))
+            aliased.append(value)
+        return tuple(aliased)
 
-    def _keep(self, tensor: Tensor) -> list[Tensor]:
-        """The tensor's value of now, for the backward pass: copied only if its memory is about to be written to."""
-        kept = [tensor.detach()]
-        self._kept.setdefault(address(tensor), []).append(kept)
-        return kept
+    def _save(self, tensor: Tensor) -> list[Tensor]:
+        """The tensor's present value, for the backward pass; copied only before its memory is overwritten."""
+        saved = [tensor.detach()]
+        self._saved.setdefault(address(tensor), []).append(saved)
+        return saved
 
-    def writing(self, tensor: Tensor) -> None:
-        for kept in self._kept.pop(address(tensor), ()):
-            kept[0] = kept[0].clone()
+    def before_write(self, tensor: Tensor) -> None:
+        for saved in self._saved.pop(address(tensor), ()):
+            saved[0] = saved[0].clone()
 
-    def _flow(self, kept: list[Tensor], arrived: Tensor) -> float:
-        tensor = kept[0]
+    def _flow(self, saved: list[Tensor], arrived: Tensor) -> float:
+        tensor = saved[0]
         if self._carries == "relevance":
             return arrived.double().sum().item()
         if torch.is_complex(tensor):
             return (tensor * arrived.conj()).real.double().sum().item()
         return (tensor.double() * arrived.double()).sum().item()
 
-    def _flow_in(self, kept: list[Tensor], account: _Account) -> Any:
-        def book(arrived: Tensor | None) -> None:
+    def _flow_in(self, saved: list[Tensor], account: _Account) -> Hook:
+        def add(arrived: Tensor | None) -> None:
             if arrived is None:
                 return
-            account.taken -= self._flow(kept, arrived)
+            account.taken -= self._flow(saved, arrived)
 
-        return book
+        return add
 
-    def _flow_out(self, kept: list[Tensor], account: _Account, bias: tuple[Tensor, int] | None) -> Any:
-        def book(arrived: Tensor | None) -> None:
+    def _flow_out(self, saved: list[Tensor], account: _Account, bias: tuple[Tensor, int] | None) -> Hook:
+        def add(arrived: Tensor | None) -> None:
             if arrived is None:
                 return
-            account.taken += self._flow(kept, arrived)
+            account.taken += self._flow(saved, arrived)
             if bias is not None:
                 values, dimension = bias
                 shape = [1] * arrived.dim()
@@ -135,25 +138,25 @@ class Books(Observer):
                 lined_up = values if dimension == -1 else values.reshape(shape)
                 account.bias += (arrived.double() * lined_up.double()).sum().item()
 
-        return book
+        return add
 
-    def look_for_opaque(self, value: Tensor) -> None:
-        """Functions with a backward pass of their own are no torch calls: they cannot be traced, but can be named."""
+    def note_opaque_functions(self, value: Tensor) -> None:
+        """Note autograd functions of the model's own: they are not torch calls and cannot be traced, only named."""
         self._opaque += [node._forward_cls.__name__ for node in opaque_functions(value)]
 
-    def uses(self) -> dict[str, tuple[int, float]]:
-        """Per operation: how many calls, and how much they took without explanation."""
-        uses: dict[str, tuple[int, float]] = {}
+    def op_totals(self) -> dict[str, tuple[int, float]]:
+        """Per operation: the number of calls, and how much they took without explanation."""
+        op_totals: dict[str, tuple[int, float]] = {}
         for account in self._accounts:
-            calls, unexplained = uses.get(account.op, (0, 0.0))
+            calls, unexplained = op_totals.get(account.op, (0, 0.0))
             lost = account.taken - account.bias if account.rest == "unexplained" else 0.0
-            uses[account.op] = (calls + 1, unexplained + lost)
-        return uses
+            op_totals[account.op] = (calls + 1, unexplained + lost)
+        return op_totals
 
-    def close(self, value: float, inputs: Iterable[Entry]) -> Ledger:
-        """The ledger of one example: inputs, then every account that took something, then what nothing accounts for."""
+    def ledger(self, value: float, inputs: Iterable[Entry]) -> Ledger:
+        """The ledger of one example: the inputs, every account that took something, and what was not traced."""
         entries = list(inputs)
-        # What calls of one operation gained and lost without explanation stays apart: the sum of both would hide them.
+        # Unexplained gains and losses of one operation stay apart: their sum would hide them.
         sums: dict[tuple[str, str, Kind, bool], float] = {}
         for account in self._accounts:
             parts: list[tuple[Kind, float]] = [("bias", account.bias), (account.rest, account.taken - account.bias)]
@@ -167,5 +170,5 @@ class Books(Observer):
         return Ledger(value, (*entries, Entry("", name, "unexplained", untraced)))
 
 
-# These have a bias, which is booked apart; the rest of what they take is no constant.
+# Their bias has an entry of its own; what else they take is not a constant.
 _NOT_LINEAR = {"layer_norm", "group_norm", "linear", "conv1d", "conv2d", "conv3d"}

@@ -1,8 +1,11 @@
-"""What a result is made of: functions of one tensor alone, sums and maxima of it. So is recognised what is written out.
+"""Recognises activations, softmax and norms that a model writes out in several calls.
 
-Models write activations, softmax and norms by hand, each in its own way. The rules of the fused operations apply to
-them all the same: a call that completes such a function is given that function's name (`recognise`), and a function of
-one tensor with f(0) = 0 is an activation, whatever its parts are (`Lineage.activation`).
+Each tensor carries a note of how it was computed: as a function of one other tensor, its sum or maximum. A call that
+completes a softmax or a norm is given that function's name, so that the same rule applies (`Lineage.recognise`). Any
+elementwise function f of one tensor with f(0) = 0 is an activation (`Lineage.activation`).
+
+Names of recognised calls beside torch's own: "centre" (x - mean x), "shift" (x - max x), "norm_bias" (the bias of a
+norm written out), "gate_sum" (1 + tanh u), "same_root_sum" (a sum of two functions of the same tensor).
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Root, Summary, set_note
+from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Reduction, Root, set_note
 from relprop.errors import UnruledOpError
 from relprop.ops import Op
-from relprop.rulebook.elementwise import ACTIVATIONS, GATES, SATURATING, power, ratio
+from relprop.rulebook.elementwise import ACTIVATIONS, GATES, SATURATING, constant_ratio, power
 from relprop.rulebook.rulesets import RuleSet
 
 _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "clone", "contiguous", "dropout", "positive",
@@ -28,7 +31,7 @@ _MOVES = {"view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "fla
           "mT", "permute", "broadcast_to", "view_as", "repeat_interleave", "repeat"}  # fmt: skip
 _NOT_POINTWISE = {"softmax", "log_softmax", "softmin", "gumbel_softmax", "cumprod", "prod", "logsumexp", "logcumsumexp",
                   "var", "std", "norm", "cdist", "cosine_similarity"}  # fmt: skip
-_SUMMARIES = {"sum": "sum", "mean": "sum", "var_mean": "sum", "std_mean": "sum", "max": "max", "amax": "max",
+_REDUCTIONS = {"sum": "sum", "mean": "sum", "var_mean": "sum", "std_mean": "sum", "max": "max", "amax": "max",
               "logsumexp": "logsumexp"}  # fmt: skip
 _LINEAR = {"add", "sub", "neg", *_CASTS}
 _COMPARES = {"gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "logical_not", "logical_and", "logical_or"}
@@ -36,23 +39,23 @@ _CLOSES = {"add", "sub", "mul", "div", "where", "log", "maximum", "minimum", "ac
 POINTWISE = {
     *ACTIVATIONS, *(name for name in GATES if name not in _NOT_POINTWISE), *_CASTS, *_COMPARES, "add", "sub", "mul",
     "div", "neg", "pow", "where", "maximum", "minimum", "ndtr", "log_ndtr", "erfcx", "sinh", "tan", "erfinv", "sinc",
-    "logit", "opened", "activation", "joined",
+    "logit", "gate_sum", "activation", "same_root_sum",
 }  # fmt: skip
 
 
-_FOLLOWED = {*POINTWISE, *_SUMMARIES, *_MOVES, "masked_fill", "tril", "triu", "log_softmax", "layer_norm", "centre",
+_FOLLOWED = {*POINTWISE, *_REDUCTIONS, *_MOVES, "masked_fill", "tril", "triu", "log_softmax", "layer_norm", "centre",
              "shift", "softmax", "matmul", "einsum"}  # fmt: skip
 _PRODUCTS = {"matmul", "einsum"}
 _ZERO_AT_ZERO = {"mul", "neg", "gelu", "relu", "silu", "tanh", "erf", "square", "abs", *_CASTS}
 
 
 class Lineage:
-    """Follows the calls of one pass."""
+    """The notes on the tensors of one pass."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules
         self._roots: WeakValueDictionary[int, Root] = WeakValueDictionary()
-        self._ratios = rules.get("gelu") is ratio
+        self._ratios = rules.get("gelu") is constant_ratio
         self._follows = self._ratios or rules.carries == "relevance"
         self.needed = self._follows or "softmax" in rules
 
@@ -61,47 +64,47 @@ class Lineage:
         return note if note is not None and note.version == tensor._version else None
 
     def _root(self, tensor: Tensor) -> Root:
-        """The tensor as a root of its own."""
+        """The tensor as a root: one object per tensor and version."""
         root = self._roots.get(id(tensor))
         if root is None or root.tensor is not tensor or not root.intact:
             root = self._roots[id(tensor)] = Root(tensor, tensor._version)
         return root
 
-    def known(self, value: Any) -> bool:
+    def has_note(self, value: Any) -> bool:
         return isinstance(value, Tensor) and self.note(value) is not None
 
-    def written(self, target: Tensor, before: Tensor, result: Tensor) -> None:
-        """`target` was written to: it has the values of `result` now, and had those of `before`."""
+    def on_write(self, target: Tensor, before: Tensor, result: Tensor) -> None:
+        """After an in-place write: `target` now has the values of `result`, and had those of `before`."""
         root = self._roots.pop(id(target), None)
         if root is not None and root.tensor is target:
             root.tensor, root.version = before, before._version
         note = self.note(result)
         set_note(target, None if note is None else replace(note, version=target._version))
 
-    # Recognition.
+    # Recognising calls.
 
     def recognise(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
-        """The call under the name of the function that it completes; its own name where it completes none."""
-        known = self._known(op, args, kwargs)
-        if known is None or (known not in self._rules and known != "softmax"):
+        """The call under the name of the function that it completes; unchanged if it completes none."""
+        name = self._completed_name(op, args, kwargs)
+        if name is None or (name not in self._rules and name != "softmax"):
             return op, args
-        if known == "norm_bias":
+        if name == "norm_bias":
             u, b = args if self._biased(*args) else (args[1], args[0])
             centred = self._centred(u)
             assert centred is not None
             z = u if centred.z is None else centred.z.tensor
-            return Op(known, lambda u, b, z, dims: torch.add(u, b), op.in_place), (u, b, z, centred.dims)
-        return replace(op, name=known), args
+            return Op(name, lambda u, b, z, dims: torch.add(u, b), op.in_place), (u, b, z, centred.dims)
+        return replace(op, name=name), args
 
-    def _known(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    def _completed_name(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         if op.name == "exp":
             note = self.note(args[0])
             return "softmax" if note is not None and note.log_softmax else None
         if op.name not in ("add", "sub", "mul", "div") or len(args) < 2:
             return None
         a, b = args[:2]
-        if op.name in ("add", "sub") and self._opens(a, b):
-            return "opened"
+        if op.name in ("add", "sub") and self._is_gate_sum(a, b):
+            return "gate_sum"
         if op.name == "add" and not kwargs and (self._biased(a, b) or self._biased(b, a)):
             return "norm_bias"
         if op.name == "div" and self._inverse(a, b):
@@ -110,59 +113,59 @@ class Lineage:
             return None
         if op.name in ("div", "mul"):
             self._check_order(a, b)
-            found = self._normalised(op, a, b) or (op.name == "mul" and self._normalised(op, b, a))
-            return "softmax" if found else None
-        summary = self._summary_of(b, a) if op.name == "sub" else None
-        if summary is not None:
-            return {"sum": "centre", "max": "shift", "logsumexp": "shift"}.get(summary.kind)
-        same = self._origin(a), self._origin(b)
-        joined = all(one is not None for one in same) and same[0].root is same[1].root  # type: ignore[union-attr]
-        return "joined" if joined and a.shape == b.shape else None
+            softmax = self._normalised(op, a, b) or (op.name == "mul" and self._normalised(op, b, a))
+            return "softmax" if softmax else None
+        reduction = self._reduction_of(b, a) if op.name == "sub" else None
+        if reduction is not None:
+            return {"sum": "centre", "max": "shift", "logsumexp": "shift"}.get(reduction.kind)
+        first, second = self._origin(a), self._origin(b)
+        same_root = first is not None and second is not None and first.root is second.root
+        return "same_root_sum" if same_root and a.shape == b.shape else None
 
-    def _opens(self, a: Any, b: Any) -> bool:
-        """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: 0 no longer maps to 0, so the sum is a gate."""
+    def _is_gate_sum(self, a: Any, b: Any) -> bool:
+        """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: f(0) is not 0, so the sum is a gate."""
         first, second = self._origin(a), self._origin(b)
         one, other = (first, b) if first is not None else (second, a)
         return one is not None and one.saturates and _scalar(other) not in (None, 0.0)
 
     def _normalised(self, op: Op, e: Tensor, total: Tensor) -> bool:
-        """exp(x) / sum(exp(x))."""
+        """Whether e / total is exp(x) / sum(exp(x))."""
         note, other = self.note(e), self.note(total)
-        if note is None or not note.exponential or other is None or other.summary is None:
+        if note is None or not note.exponential or other is None or other.reduction is None:
             return False
-        same = self._summary_of(total, e) is not None or self._exponent(other.summary.root.tensor) is note.exponent
-        return same and other.summary.kind == ("sum" if op.name == "div" else "inverse")
+        same = self._reduction_of(total, e) is not None or self._exponent(other.reduction.root.tensor) is note.exponent
+        return same and other.reduction.kind == ("sum" if op.name == "div" else "inverse")
 
     def _check_order(self, a: Tensor, total: Tensor) -> None:
-        """(exp(x) v) / sum(exp(x)): the softmax is never there to apply its rule to."""
+        """Raises at (exp(x) v) / sum(exp(x)): there the softmax itself is never computed, so its rule cannot apply."""
         note, other = self.note(a), self.note(total)
         weights = None if note is None else note.weights
-        if weights is None or other is None or other.summary is None or not total.requires_grad:
+        if weights is None or other is None or other.reduction is None or not total.requires_grad:
             return
-        if other.summary.root is weights:
+        if other.reduction.root is weights:
             raise UnruledOpError(
                 "attention is normalised after the product with its values, where no rule applies: "
                 "use lrp_conservative, or divide the weights by their sum before"
             )
 
     def _inverse(self, one: Any, total: Any) -> bool:
-        """1 / sum(exp(x))."""
+        """Whether one / total is 1 / sum(exp(x))."""
         note = self.note(total) if isinstance(total, Tensor) and _scalar(one) == 1.0 else None
-        if note is None or note.summary is None or note.summary.kind != "sum":
+        if note is None or note.reduction is None or note.reduction.kind != "sum":
             return False
-        inner = self.note(note.summary.root.tensor)
+        inner = self.note(note.reduction.root.tensor)
         return inner is not None and inner.exponential
 
     def _exponent(self, tensor: Tensor) -> Root | None:
         note = self.note(tensor)
         return Root(tensor, -1) if note is None or note.exponent is None else note.exponent
 
-    def _summary_of(self, tensor: Tensor, x: Tensor) -> Summary | None:
+    def _reduction_of(self, tensor: Tensor, x: Tensor) -> Reduction | None:
         note = self.note(tensor)
-        if note is None or note.summary is None:
+        if note is None or note.reduction is None:
             return None
-        root = note.summary.root
-        return note.summary if root.intact and root is self._roots.get(id(x)) and root.tensor is x else None
+        root = note.reduction.root
+        return note.reduction if root.intact and root is self._roots.get(id(x)) and root.tensor is x else None
 
     def _centred(self, u: Any) -> Centred | None:
         note = self.note(u) if isinstance(u, Tensor) else None
@@ -170,80 +173,82 @@ class Lineage:
         return centred if centred is not None and (centred.z is None or centred.z.intact) else None
 
     def _biased(self, u: Any, b: Any) -> bool:
-        """The bias of a norm written by hand."""
+        """Whether u + b adds the bias of a norm written by hand."""
         constant = isinstance(b, Tensor) and b.dim() > 0 and not b.requires_grad and self.note(b) is None
         centred = self._centred(u) if constant else None
         return centred is not None and centred.normed
 
-    # Following.
+    # Taking notes.
 
     def follow(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Note what the result is."""
+        """Note how the result was computed."""
         if op.name not in _FOLLOWED:
             return
         if isinstance(result, tuple):
-            place = {"max": 0, "var_mean": 1, "std_mean": 1}.get(op.name)
-            if place is None:
+            position = {"max": 0, "var_mean": 1, "std_mean": 1}.get(op.name)
+            if position is None:
                 return
-            result = result[place]
+            result = result[position]
         first = next(_tensors(args), None)
         if first is None or not isinstance(result, Tensor) or any(one is result for one in args):
-            return  # handed on as it is: a note of itself would hold it for ever
-        if op.name in ("mul", "add", "where"):  # whichever operand something is known of
+            return  # returned as it is: a note that refers to its own tensor would never be freed
+        if op.name in ("mul", "add", "where"):  # the operand that has a note
             first = next((one for one in _tensors(args) if self.note(one) is not None), first)
-        known = self.note(first)
-        if op.name in _MOVES and known is None:
+        first_note = self.note(first)
+        if op.name in _MOVES and first_note is None:
             return
-        note = Note(
+        result_note = Note(
             result._version,
             self._pointwise(op, args, kwargs),
-            self._summary(op, args, kwargs, first, known),
-            op.name == "exp" or (known is not None and known.exponential and _masks(op, args)),
+            self._reduction(op, args, kwargs, first, first_note),
+            op.name == "exp" or (first_note is not None and first_note.exponential and _masks(op, args)),
             self._root_of(first) if op.name == "exp" else None,
-            self._root(first) if op.name in _PRODUCTS and known is not None and known.exponential else None,
-            op.name == "log_softmax" or self._is_log_softmax(op, args, first, known),
-            self._centring(op, args, first, known),
+            self._root(first) if op.name in _PRODUCTS and first_note is not None and first_note.exponential else None,
+            op.name == "log_softmax" or self._is_log_softmax(op, args, first, first_note),
+            self._centring(op, args, first, first_note),
         )
-        if note != Note(result._version):
-            set_note(result, note)
+        if result_note != Note(result._version):
+            set_note(result, result_note)
 
-    def _summary(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, known: Note | None
-    ) -> Summary | None:
-        if op.name in _SUMMARIES and len(list(_tensors(args))) == 1:
+    def _reduction(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, first_note: Note | None
+    ) -> Reduction | None:
+        if op.name in _REDUCTIONS and len(list(_tensors(args))) == 1:
             dims = args[1] if len(args) > 1 else kwargs.get("dim")
-            return Summary(_SUMMARIES[op.name], self._root(first), dims)
-        summary = None if known is None else known.summary
-        if summary is None:
+            return Reduction(_REDUCTIONS[op.name], self._root(first), dims)
+        reduction = None if first_note is None else first_note.reduction
+        if reduction is None:
             return None
         if op.name == "reciprocal" or (op.name in ("div", "softmax") and _scalar(args[0]) == 1.0):
-            return replace(summary, kind="inverse") if summary.kind == "sum" else None
+            return replace(reduction, kind="inverse") if reduction.kind == "sum" else None
         scaled = op.name in ("mul", "div", "add", "clamp", "clamp_min") and all(
             _scalar(value) is not None for value in args[1:2]
         )
-        return summary if scaled or op.name in _MOVES or op.name in _CASTS else None
+        return reduction if scaled or op.name in _MOVES or op.name in _CASTS else None
 
-    def _is_log_softmax(self, op: Op, args: tuple[Any, ...], first: Tensor, known: Note | None) -> bool:
+    def _is_log_softmax(self, op: Op, args: tuple[Any, ...], first: Tensor, first_note: Note | None) -> bool:
         if op.name in ("sub", "shift") and len(args) > 1 and isinstance(args[1], Tensor):
-            summary = self._summary_of(args[1], first)
-            return summary is not None and summary.kind == "logsumexp"
-        return known is not None and known.log_softmax and op.name in _CASTS
+            reduction = self._reduction_of(args[1], first)
+            return reduction is not None and reduction.kind == "logsumexp"
+        return first_note is not None and first_note.log_softmax and op.name in _CASTS
 
-    def _centring(self, op: Op, args: tuple[Any, ...], first: Tensor, known: Note | None) -> Centred | None:
+    def _centring(self, op: Op, args: tuple[Any, ...], first: Tensor, first_note: Note | None) -> Centred | None:
         if op.name == "centre":
             note = self.note(args[1])
-            return Centred(None, note.summary.dims, False) if note is not None and note.summary is not None else None
+            return (
+                Centred(None, note.reduction.dims, False) if note is not None and note.reduction is not None else None
+            )
         if op.name == "layer_norm" and len(args) > 1 and not any(isinstance(one, Tensor) for one in args[2:4]):
             return Centred(None, tuple(range(-len(args[1]), 0)), True)
         if op.name in _CASTS:
-            return None if known is None else known.centred
+            return None if first_note is None else first_note.centred
         if op.name not in ("mul", "div") or len(args) < 2 or not isinstance(args[1], Tensor):
             return None
         scaled = self._scaled(first, args[1] if first is args[0] else args[0])
         return scaled if op.name == "mul" or first is args[0] else None
 
     def _scaled(self, u: Tensor, factor: Any) -> Centred | None:
-        """x - mean(x) times a constant: first 1/std, which is one number per row, then a weight."""
+        """x - mean(x) times a constant: first 1/std, with one number per row, then a weight."""
         centred = self._centred(u)
         if centred is None or not isinstance(factor, Tensor):
             return centred
@@ -255,7 +260,7 @@ class Lineage:
         return Centred(z, centred.dims, True) if rows else None
 
     def _origin(self, value: Any) -> Origin | None:
-        """Of a live tensor or of a gate made of one; any other tensor is a constant."""
+        """The origin of a live tensor, or of a gate computed from one; None for other constants."""
         if not isinstance(value, Tensor):
             return None
         note = self.note(value)
@@ -270,20 +275,20 @@ class Lineage:
             return Origin(self._root_of(args[0]), 0.0, True, True)
         operands = list(args[:1] if op.name in _CASTS else args)
         origins = [self._origin(value) for value in operands]
-        known = [one for one in origins if one is not None]
-        if not known or any(one.root is not known[0].root for one in known):
+        own = [one for one in origins if one is not None]
+        if not own or any(one.root is not own[0].root for one in own):
             return None
         at_zero = self._at_zero(op, operands, origins, kwargs)
         if at_zero is None:
             return None
-        scaled = op.name in ("mul", "div") and len(known) == 1 and (op.name == "mul" or origins[0] is not None)
+        scaled = op.name in ("mul", "div") and len(own) == 1 and (op.name == "mul" or origins[0] is not None)
         linear = scaled or op.name in _LINEAR
-        curved = not linear or any(one.curved for one in known)
+        curved = not linear or any(one.curved for one in own)
         rule = self._rules.get(op.name)
-        ruled = rule in (ratio, power) or op.name in ("add", "sub", "mul", *_CASTS) or scaled
-        passes = at_zero == 0 and ruled and all(one.passes for one in known)
-        saturates = op.name in SATURATING or (known[0].saturates and (scaled or op.name in _CASTS or op.name == "neg"))
-        return Origin(known[0].root, at_zero, curved, passes, saturates)
+        ruled = rule in (constant_ratio, power) or op.name in ("add", "sub", "mul", *_CASTS) or scaled
+        passes = at_zero == 0 and ruled and all(one.passes for one in own)
+        saturates = op.name in SATURATING or (own[0].saturates and (scaled or op.name in _CASTS or op.name == "neg"))
+        return Origin(own[0].root, at_zero, curved, passes, saturates)
 
     def _root_of(self, tensor: Tensor) -> Root:
         origin = self._origin(tensor)
@@ -292,7 +297,7 @@ class Lineage:
     def _at_zero(
         self, op: Op, operands: list[Any], origins: list[Origin | None], kwargs: dict[str, Any]
     ) -> float | None:
-        """f(0), by the operation itself on single numbers; None where a constant tensor makes it differ by element."""
+        """f(0), computed by the operation on single numbers; None if a constant tensor makes f differ by element."""
         if op.name in _ZERO_AT_ZERO and any(one is not None and one.at_zero == 0 for one in origins):
             return 0.0
         numbers: list[Any] = []
@@ -316,13 +321,13 @@ class Lineage:
             numbers[0] = numbers[0].bool() if isinstance(numbers[0], Tensor) else numbers[0]
         try:
             with torch.no_grad():
-                found = op.function(*numbers, **{k: v for k, v in kwargs.items() if not isinstance(v, Tensor)})
-            return float(found)
+                value = op.function(*numbers, **{k: v for k, v in kwargs.items() if not isinstance(v, Tensor)})
+            return float(value)
         except (RuntimeError, TypeError, ValueError, IndexError):
             return None
 
     def activation(self, op: Op, result: Any) -> Tensor | None:
-        """The root x, if the result is a function of x with f(0) = 0 that does not yet flow back as x * (f(x)/x)."""
+        """The root x, if the result is a function of x with f(0) = 0 to which the identity rule is not yet applied."""
         if not self._ratios or op.name not in _CLOSES or not isinstance(result, Tensor):
             return None
         note = self.note(result)
@@ -334,13 +339,13 @@ class Lineage:
 
 
 def _masks(op: Op, args: tuple[Any, ...]) -> bool:
-    """Whether it leaves out some of the first tensor's elements, or none."""
+    """Whether the call masks elements of its first tensor, or returns it unchanged."""
     constant = op.name == "mul" and sum(value.requires_grad for value in _tensors(args)) < 2
     return constant or op.name in ("masked_fill", "tril", "triu", "where") or op.name in _CASTS
 
 
 def _scalar(value: Any) -> float | None:
-    """A number, also as a tensor of no dimension."""
+    """The value of a number or of a constant 0-d tensor; else None."""
     if isinstance(value, bool | int | float):
         return float(value)
     if isinstance(value, Tensor) and value.dim() == 0 and not value.requires_grad and not hasattr(value, NOTE):

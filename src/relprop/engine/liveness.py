@@ -1,4 +1,4 @@
-"""Which tensors are live: those that depend on what is explained, not on a model's own tensors that require grad."""
+"""Which tensors are live: those that depend on an explained input, not on parameters that require grad."""
 
 from __future__ import annotations
 
@@ -9,80 +9,80 @@ from weakref import ref
 from torch import Tensor
 from torch.nn import Parameter
 
-from relprop.engine.refusals import here
+from relprop.engine.refusals import location
 from relprop.errors import UnruledOpError
 
-_UNSEEN = "was computed where the rules do not see it, in a scripted or compiled module"
+_UNSEEN = "was computed where no rule applies, in a scripted or compiled module"
 _WRITES = {"CopySlices", "CopyBackwards", "AccumulateGrad"}
 _VIEWS = {"AsStrided", "Select", "Slice", "View", "UnsafeView", "ReshapeAlias", "Unsqueeze", "Squeeze", "Transpose",
           "Permute", "Expand", "T", "Alias", "Diagonal", "Unfold", "Split", "Unbind", "Clone", "ToCopy"}  # fmt: skip
 
 
 class Liveness:
-    """Marks the graph of one pass, and tells it from any other.
+    """Marks the nodes of one pass's graph.
 
-    Without `leaves` whatever requires grad is live, but parameters.
+    With `leaves`, what depends on these is live; without, everything that requires grad, except parameters.
     """
 
-    def __init__(self, leaves: Iterable[Tensor] | None, notice: Callable[[str], None] | None) -> None:
+    def __init__(self, leaves: Iterable[Tensor] | None, warn: Callable[[str], None] | None) -> None:
         self.leaves = None if leaves is None else list(leaves)
         self.token = object()  # marks the graph of this pass
-        self._notice = notice  # of functions with a backward pass of their own
-        self._made: dict[int, ref[Tensor]] = {}  # constants that this pass computed
+        self._warn = warn  # at autograd functions of the model's own; None: these are refused elsewhere
+        self._constants: dict[int, ref[Tensor]] = {}  # that this pass computed
 
     def clear(self) -> None:
-        self._made.clear()
+        self._constants.clear()
 
-    def made(self, result: Any, given: tuple[Any, ...]) -> None:
-        """A constant that a call of this pass returned."""
+    def add_constant(self, result: Any, given: tuple[Any, ...]) -> None:
+        """Note the constants that a call of this pass computed."""
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and not any(tensor is one for one in given):
-                self._made[id(tensor)] = ref(tensor)
+                self._constants[id(tensor)] = ref(tensor)
 
-    def own(self, tensor: Tensor) -> None:
-        """An observer made this tensor live."""
+    def add_live(self, tensor: Tensor) -> None:
+        """Note a tensor that an observer made live."""
         if self.leaves is not None:
             if tensor.grad_fn is None:
                 self.leaves.append(tensor)
             else:
-                self.mark(tensor)
+                self.mark_live(tensor)
 
-    def mark(self, result: Any) -> None:
-        """This pass made it."""
+    def mark_live(self, result: Any) -> None:
+        """Mark the tensors of a result as computed by this pass."""
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and (node := tensor.grad_fn) is not None:
-                _known_by(node)["relprop"] = self.token
+                _node_notes(node)["relprop"] = self.token
 
-    def is_own(self, tensor: Tensor) -> bool:
-        """Whether a tensor that requires grad does so because of what is explained."""
+    def is_live(self, tensor: Tensor) -> bool:
+        """Whether a tensor that requires grad depends on what is explained."""
         node = tensor.grad_fn
-        if node is not None and _known_by(node).get("relprop") is self.token:
+        if node is not None and _node_notes(node).get("relprop") is self.token:
             return True
         if isinstance(tensor, Parameter):
             return False
         if node is None:
             return self.leaves is None or any(tensor is leaf for leaf in self.leaves)
-        return self._from_elsewhere(node)
+        return self._is_live_from_outside(node)
 
-    def _from_elsewhere(self, node: Any) -> bool:
-        """A tensor that no torch call of this pass made: by a function of the model's own, or before the pass."""
+    def _is_live_from_outside(self, node: Any) -> bool:
+        """Whether a tensor is live that was computed by an autograd function, or before this pass."""
         live = self.leaves is None or self._reaches(node)
         if live:
-            cls, unseen = getattr(node, "_forward_cls", None), self._unseen(node)
-            _known_by(node)["relprop"] = self.token
-            if cls is not None and not cls.__module__.startswith("relprop.") and self._notice is not None:
-                self._notice(f'"{cls.__name__}"{here()} has a backward pass of its own, which no rule changes')
-            elif unseen is not None and self._notice is not None:
-                self._notice(f'"{unseen}"{here()} {_UNSEEN}: its gradient was taken, no rule')
+            cls, unseen = getattr(node, "_forward_cls", None), self._unruled_op(node)
+            _node_notes(node)["relprop"] = self.token
+            if cls is not None and not cls.__module__.startswith("relprop.") and self._warn is not None:
+                self._warn(f'"{cls.__name__}"{location()} has a backward pass of its own, which no rule changes')
+            elif unseen is not None and self._warn is not None:
+                self._warn(f'"{unseen}"{location()} {_UNSEEN}: its gradient was taken, no rule')
             elif unseen is not None:
-                raise UnruledOpError(f'relevance reached "{unseen}"{here()}, which {_UNSEEN}: use lrp_ah_ln')
+                raise UnruledOpError(f'relevance reached "{unseen}"{location()}, which {_UNSEEN}: use lrp_ah_ln')
         return live
 
-    def _unseen(self, node: Any) -> str | None:
-        """The operation that made a tensor in this pass, but not by a torch call that the mode saw; views aside."""
+    def _unruled_op(self, node: Any) -> str | None:
+        """The operation, other than a view, that computed a tensor in this pass outside of the torch function mode."""
         if self.leaves is None:
             return None
-        while node is not None and _known_by(node).get("relprop") is not self.token:
+        while node is not None and _node_notes(node).get("relprop") is not self.token:
             name = node.name().rpartition("::")[2].removesuffix("0").removesuffix("Backward")
             if hasattr(node, "_forward_cls") or name in _WRITES:
                 return None
@@ -92,26 +92,26 @@ class Liveness:
         return None
 
     def _reaches(self, node: Any) -> bool:
-        nodes, seen = [node], set()
+        nodes, visited = [node], set()
         while nodes:
             one = nodes.pop()
-            if one is None or one in seen:
+            if one is None or one in visited:
                 continue
-            seen.add(one)
-            if _known_by(one).get("relprop") is self.token:
+            visited.add(one)
+            if _node_notes(one).get("relprop") is self.token:
                 return True
             leaf = getattr(one, "variable", None)
-            if leaf is not None and any(leaf is own for own in self.leaves or ()):
+            if leaf is not None and any(leaf is add_live for add_live in self.leaves or ()):
                 return True
             nodes += [following for following, _ in one.next_functions]
         return False
 
-    def is_made(self, tensor: Tensor) -> bool:
-        known = self._made.get(id(tensor))
-        return known is not None and known() is tensor
+    def is_constant(self, tensor: Tensor) -> bool:
+        entry = self._constants.get(id(tensor))
+        return entry is not None and entry() is tensor
 
 
-def _known_by(node: Any) -> dict[str, Any]:
-    """What is noted on a node of the graph."""
+def _node_notes(node: Any) -> dict[str, Any]:
+    """The metadata of a node of the graph."""
     notes: dict[str, Any] = node.metadata
     return notes

@@ -1,4 +1,4 @@
-"""Calling the user's model: as it is, in eval mode, and with what goes wrong said in one sentence."""
+"""Calls the user's model, unmodified and in eval mode; failures become one-sentence errors."""
 
 from __future__ import annotations
 
@@ -19,38 +19,32 @@ from relprop.engine.leaves import batch_of as batch_of
 from relprop.engine.sources import MisfitError
 from relprop.errors import ModelError, RelpropError
 from relprop.padding import padding_mask_name
-from relprop.rulebook.zplus import OneWayError
-from relprop.targets import AtMask, Chosen, Labels, Several, TokenAt, choose
-
-
-def wide(tensor: Tensor) -> Tensor:
-    """In float32 or better."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-
+from relprop.rulebook.relevance_flow import GradientCutError
+from relprop.targets import AtMask, ChosenTarget, Labels, Several, TokenAt, chosen_target
 
 _ANY: Any = lambda outputs: outputs  # noqa: E731  (a target that may read every row)
 
 
 def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY) -> Any:
-    """`model(**inputs)`, without a cache of keys and values, and with those logits only that the target reads."""
+    """`model(**inputs)`, without a key-value cache, and only with the logits that the target reads."""
     settings: dict[str, Any] = {} if model in _cache_matters else {"use_cache": False}
     if generates(model) and (rows := rows_read(target, inputs)) is not None:
         settings["logits_to_keep"] = rows
     taken = inspect.signature(model.forward).parameters
     extra = {name: value for name, value in settings.items() if name in taken and name not in inputs}
     try:
-        return model(**own_copies(inputs), **extra)
-    except (RelpropError, MisfitError, OneWayError):
+        return model(**copied_inputs(inputs), **extra)
+    except (RelpropError, MisfitError, GradientCutError):
         raise
     except Exception as error:
         raise ModelError(_failure(model, {**inputs, **extra}, error)) from error
 
 
-_cache_matters: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models that answer otherwise without their cache
+_cache_matters: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models whose output differs without their cache
 
 
-def settle_cache(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> None:
-    """Find out whether the model may be run without its cache of keys and values: its answer must stay the same."""
+def check_cache(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> None:
+    """Test whether the model gives the same output without its key-value cache; if not, the cache stays on."""
     if model in _cache_matters or "use_cache" in inputs:
         return
     if "use_cache" not in inspect.signature(model.forward).parameters:
@@ -65,65 +59,65 @@ def settle_cache(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> No
 
 
 def _failure(model: nn.Module, inputs: Mapping[str, Any], error: Exception) -> str:
-    """Whose failure it was: the model's own, or that of relprop, under which a model that runs did not."""
+    """The error message: the model fails by itself, or only under relprop."""
     reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     try:
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            model(**own_copies(inputs))
+            model(**copied_inputs(inputs))
     except Exception:
         return f"running the model failed: {reason}"
     return f"the model runs by itself, but relprop cannot follow it: {reason}"
 
 
-def own_copies(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs, objects that hold tensors copied: a model may write to them, for instance to a cache."""
-    return {name: value if isinstance(value, Tensor) else _own_copy(value) for name, value in inputs.items()}
+def copied_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs; objects that hold tensors (a key-value cache) as copies, because a model may write to them."""
+    return {name: value if isinstance(value, Tensor) else _copied(value) for name, value in inputs.items()}
 
 
-def _own_copy(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     tensors = tensors_in(value)
     if not tensors:
         return value
     return copy.deepcopy(value, {id(one): one if one.requires_grad else one.clone() for one in tensors})
 
 
-def tensors_in(value: Any, seen: set[int] | None = None) -> list[Tensor]:
-    """Every tensor that an input holds: a cache of keys and values, an encoder's outputs, a list, a dict."""
-    seen = set() if seen is None else seen
-    if id(value) in seen or isinstance(value, nn.Module | type):
+def tensors_in(value: Any, visited: set[int] | None = None) -> list[Tensor]:
+    """Every tensor that an input holds: a key-value cache, an encoder's outputs, a list, a dict."""
+    visited = set() if visited is None else visited
+    if id(value) in visited or isinstance(value, nn.Module | type):
         return []
-    seen.add(id(value))
+    visited.add(id(value))
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, Mapping):
         parts: Iterable[Any] = value.values()
     else:
         parts = value if isinstance(value, list | tuple | set) else getattr(value, "__dict__", {}).values()
-    return [one for part in parts for one in tensors_in(part, seen)]
+    return [one for part in parts for one in tensors_in(part, visited)]
 
 
 def unexplained_inputs(inputs: Mapping[str, Any]) -> list[str]:
-    """A sentence for each input whose content no score covers: an object that holds float tensors."""
-    found = []
+    """One sentence per input that no score covers: an object that holds float tensors."""
+    sentences = []
     for name, value in inputs.items():
         floating = [] if isinstance(value, Tensor) else [t for t in tensors_in(value) if t.is_floating_point()]
         if any(tensor.numel() for tensor in floating):
-            found.append(
+            sentences.append(
                 f'the input "{name}" ({type(value).__name__}) holds numbers that feed the output, and no score covers '
                 "them: the scores are of the other inputs alone"
             )
-    return found
+    return sentences
 
 
 def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
-    """How many of a language model's last rows the target reads; None where it may read any.
+    """How many of the last rows of its logits a language model must compute; None for all.
 
-    A next token is read off the last row, but where an example of the batch ends in padding.
+    A next token is read from the last row, unless an example of the batch ends in padding.
     """
     if isinstance(target, Several | list):
         each = [rows_read(one, inputs) for one in (target.targets if isinstance(target, Several) else target)]
-        known = [rows for rows in each if rows is not None]
-        return max(known, default=None) if len(known) == len(each) else None
+        counts = [rows for rows in each if rows is not None]
+        return max(counts, default=None) if len(counts) == len(each) else None
     if isinstance(target, TokenAt):
         return -target.row if target.row < 0 else None
     if callable(target) or isinstance(target, AtMask) or inputs.get("labels") is not None:  # a loss reads every row
@@ -133,10 +127,10 @@ def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
     return 1 if last_are_real else None
 
 
-def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str, Any]) -> Chosen:
-    """The target read off the outputs, by what the model says of them."""
+def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
+    """The target, read from the outputs with the labels and mask token of the model's config."""
     mask_token = config_of(model, "mask_token_id")
-    return choose(
+    return chosen_target(
         target,
         outputs,
         inputs,
@@ -157,7 +151,7 @@ def labels_of(model: nn.Module) -> Labels | None:
 
 
 def generates(model: nn.Module) -> bool:
-    """A language model: its last row scores the token that follows.
+    """Whether it is a language model: its last row scores the next token.
 
     XLM and FlauBERT can generate by their class, but are masked language models unless their config says "causal".
     """
@@ -166,28 +160,28 @@ def generates(model: nn.Module) -> bool:
 
 
 def fills_masks(model: nn.Module) -> bool:
-    """A masked language model: it scores a vocabulary at every token, but does not write text."""
+    """Whether it is a masked language model: it scores a vocabulary at every token, but does not generate text."""
     head = getattr(model, "get_output_embeddings", lambda: None)()
     return head is not None and not generates(model)
 
 
 def answers_questions(model: nn.Module) -> bool:
-    """Does the model have a question-answering head? It then learns from the answers' places."""
+    """Whether the model has a question-answering head: it then takes `start_positions` in training."""
     return "start_positions" in inspect.signature(model.forward).parameters
 
 
 def is_dispatched(model: nn.Module) -> bool:
-    """Whether accelerate places its weights: those that it keeps elsewhere are loaded for each module's call."""
+    """Whether accelerate manages its weights, and loads offloaded ones for each module call."""
     return any(hasattr(module, "_hf_hook") for module in model.modules())
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where its inputs belong. A dispatched model moves them on by itself."""
+    """The device for its inputs. A dispatched model moves them further by itself."""
     tensors = (*model.parameters(), *model.buffers())
     return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 
 
-def check_finite(model: nn.Module, chosen: Chosen) -> None:
+def check_finite(model: nn.Module, chosen: ChosenTarget) -> None:
     numbers = chosen.value if chosen.rows is None else chosen.rows
     if not torch.isfinite(numbers).all():
         broken = [name for name, p in model.named_parameters() if not p.is_meta and not torch.isfinite(p).all()]
@@ -195,7 +189,7 @@ def check_finite(model: nn.Module, chosen: Chosen) -> None:
         raise ModelError(f"the model's output is not a finite number; {cause}")
 
 
-def check_live(chosen: Chosen) -> None:
+def check_live(chosen: ChosenTarget) -> None:
     if not chosen.value.requires_grad:
         raise ModelError(
             "no relevance can flow from the target to the input: under these rules the explained number does not "
@@ -203,7 +197,7 @@ def check_live(chosen: Chosen) -> None:
         )
 
 
-def _why_constant(chosen: Chosen) -> str:
+def _why_constant(chosen: ChosenTarget) -> str:
     numbers = (chosen.value if chosen.rows is None else chosen.rows).detach()
     if not numbers.is_floating_point():
         return f"it is of type {str(numbers.dtype).removeprefix('torch.')}: explain the scores before they are rounded"
@@ -213,7 +207,7 @@ def _why_constant(chosen: Chosen) -> str:
 
 
 def unwrapped(model: Any) -> Any:
-    """The user's own model, inside what torch.compile, DataParallel or DistributedDataParallel put around it."""
+    """The user's own model, without the wrapper of torch.compile, DataParallel or DistributedDataParallel."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -224,7 +218,7 @@ def unwrapped(model: Any) -> Any:
 
 
 def check_visible(model: nn.Module) -> None:
-    """Refuse a model whose torch calls cannot be seen, as a whole or in a part."""
+    """Raises if the torch calls of the model, or of a part of it, cannot be intercepted."""
     for name, module in model.named_modules():
         kind = None
         if isinstance(module, torch.jit.ScriptModule):
@@ -242,12 +236,12 @@ def _is_exported(node: torch.fx.Node) -> bool:
 
 _evaluating: weakref.WeakKeyDictionary[nn.Module, list[Any]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
-_eager: list[Any] = [0, None]  # how many passes run, and the setting that they hold
+_eager: list[Any] = [0, None]  # the number of running passes, and the setting that they share
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode, each module's own flag restored after; threads that share a model leave it together."""
+    """Eval mode; afterwards each module's flag is restored, by the last of the threads that share the model."""
     with _lock:
         entry = _evaluating.get(model)
         if entry is None:
@@ -257,7 +251,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
                 module.training = False
         entry[0] += 1
     try:
-        with _as_written():
+        with _eagerly():
             yield
     finally:
         with _lock:
@@ -269,10 +263,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _as_written() -> Iterator[None]:
-    """What torch.compile made of the model, or of a part of it, runs as it was written: its calls must be seen.
+def _eagerly() -> Iterator[None]:
+    """Run compiled models and modules eagerly, so that their torch calls can be intercepted.
 
-    torch holds this setting for all threads: the last one to leave restores it.
+    The setting is global to all threads: the last pass to end restores it.
     """
     if "torch._dynamo" not in sys.modules:  # nothing can have been compiled
         yield

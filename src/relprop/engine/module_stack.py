@@ -1,7 +1,6 @@
-"""Where in the model a torch call happens, and which modules are its blocks: read from the call stack and the tree.
+"""The modules that are running, read from the call stack; and the model's stacks of blocks, read from its tree.
 
-No hook is placed: a frame of `nn.Module.__call__` knows its module and its arguments, and each thread has a stack of
-its own.
+No hook is placed: a frame of `nn.Module.__call__` holds its module and arguments, and each thread has its own stack.
 """
 
 from __future__ import annotations
@@ -14,28 +13,28 @@ import torch
 from torch import Tensor, nn
 
 _CALL = nn.Module._call_impl.__code__
-_SMALL = 0.2  # a list of modules with less than this share of the largest one's parameters is no stack of blocks
+_SMALL = 0.2  # a list with less than this share of the largest list's parameters is not a stack of blocks
 
 
-def calls(frame: FrameType | None = None) -> Iterator[FrameType]:
-    """Frames of module calls on this thread's stack, innermost first; also of `module.forward(...)` called by hand."""
+def module_frames(frame: FrameType | None = None) -> Iterator[FrameType]:
+    """Frames of module calls on this thread's stack, innermost first; also of direct `module.forward(...)` calls."""
     frame = frame or sys._getframe(1)
-    forward: FrameType | None = None  # whose caller is still to be seen
+    forward: FrameType | None = None  # whose caller comes next
     while frame is not None:
         if frame.f_code is _CALL:
             yield frame
             forward = None
         elif frame.f_code.co_name == "forward":
-            if forward is not None and _by_hand(forward, frame):
+            if forward is not None and _called_directly(forward, frame):
                 yield forward
             forward = frame
         frame = frame.f_back
-    if forward is not None and _by_hand(forward, None):
+    if forward is not None and _called_directly(forward, None):
         yield forward
 
 
-def _by_hand(forward: FrameType, caller: FrameType | None) -> bool:
-    """Whether a `forward` is a module's, called by another's (and not by the same one's: `super().forward()`)."""
+def _called_directly(forward: FrameType, caller: FrameType | None) -> bool:
+    """Whether a `forward` was called directly by another module (`super().forward()` is the same module's)."""
     module = forward.f_locals.get("self")
     return isinstance(module, nn.Module) and (caller is None or caller.f_locals.get("self") is not module)
 
@@ -51,11 +50,11 @@ def path_of(module: nn.Module, model: nn.Module) -> str:
 
 
 def first_tensor(frame: FrameType) -> Tensor | None:
-    """The first floating-point tensor that a module was called with: a block's hidden states."""
+    """The first floating-point argument of a module call: a block's hidden states."""
     local = frame.f_locals
     if frame.f_code is _CALL:
         values = (*local["args"], *local["kwargs"].values())
-    else:  # a `forward` called by hand: its arguments by name
+    else:  # a direct call of `forward`: its arguments by name
         values = tuple(local[name] for name in frame.f_code.co_varnames[1 : frame.f_code.co_argcount] if name in local)
     for value in values:
         if isinstance(value, Tensor) and (torch.is_floating_point(value) or torch.is_complex(value)):
@@ -72,44 +71,44 @@ def stacks(model: nn.Module) -> list[list[nn.Module]]:
 
 
 def _outermost(module: nn.Module, kind: type[nn.Module]) -> list[nn.Module]:
-    found: list[nn.Module] = []
+    lists: list[nn.Module] = []
     for child in module.children():
-        found += [child] if isinstance(child, kind) and _holds_blocks(child) else _outermost(child, kind)
-    return found
+        lists += [child] if isinstance(child, kind) and _holds_blocks(child) else _outermost(child, kind)
+    return lists
 
 
 def _holds_blocks(stack: nn.Module) -> bool:
-    """Tables of embeddings, one a feature, are looked up side by side."""
+    """False for a list of embedding tables, one per feature."""
     return any(not isinstance(member, nn.Embedding) for member in stack.children())
 
 
 def _members(stack: nn.Module) -> list[nn.Module]:
-    """Modules that are called: a list is not, its members are."""
+    """The modules of a stack that are called themselves: members of nested lists, not the lists."""
     members: list[nn.Module] = []
     for child in stack.children():
         members += _members(child) if type(child) in (nn.ModuleList, nn.ModuleDict) else [child]
     return members
 
 
-class Paths:
+class QualifiedNames:
     """Qualified names of modules and parameters, by identity."""
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = {id(module): name for name, module in model.named_modules()}
-        self._held = dict(model.named_parameters())  # so that no id is given away when an offloaded one is loaded
+        self._held = dict(model.named_parameters())  # so that no id is reused when an offloaded one is loaded
         self._parameters = {id(parameter): name for name, parameter in self._held.items()}
 
-    def here(self) -> str:
-        """The innermost module that is running on this thread."""
-        for frame in calls(sys._getframe(1)):
+    def current_module(self) -> str:
+        """The name of the innermost module that is running on this thread."""
+        for frame in module_frames(sys._getframe(1)):
             name = self._modules.get(id(module_of(frame)))
             if name is not None:
                 return str(name)
         return ""
 
     def parameter(self, tensor: Tensor) -> str | None:
-        """Its name; one that was loaded for this call alone is known by the module that runs."""
+        """The name of a parameter; one that was loaded for this call only is found through the running module."""
         if isinstance(tensor, nn.Parameter) and id(tensor) not in self._parameters:
-            running = next((module_of(frame)._parameters for frame in calls()), {})
-            return next((f"{self.here()}.{name}" for name, one in running.items() if one is tensor), None)
+            running = next((module_of(frame)._parameters for frame in module_frames()), {})
+            return next((f"{self.current_module()}.{name}" for name, one in running.items() if one is tensor), None)
         return self._parameters.get(id(tensor))

@@ -1,4 +1,4 @@
-"""What may watch a pass: sources, captures, the ledger, checkpoints."""
+"""The base class of what observes the calls of a pass: sources, captures, the ledger, checkpoints."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ Run = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Observer:
-    """Watches the calls go by; the methods here do nothing."""
+    """Observes every torch call of a pass; the methods of this base class do nothing."""
 
     def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Ahead of every call, with its arguments as the model gave them; may make a tensor live."""
+        """Before every call, with the model's own arguments; may make a tensor live."""
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """After a call without live tensors; returns its result."""
         return result
 
     def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
-        """In place of a call with live tensors; `run` makes the call."""
+        """In place of a call with live tensors; `run(op, args, kwargs)` makes the call."""
         return run(op, args, kwargs)
 
-    def writing(self, tensor: Tensor) -> None:
-        """Ahead of a write to a tensor's memory."""
+    def before_write(self, tensor: Tensor) -> None:
+        """Before an in-place write to a tensor's memory."""
 
     def claims(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether a call lies below the place where scores are read: no rule applies to it, and nothing is booked."""
+        """Whether a call lies below the place where scores are read: no rule and no ledger entry applies to it."""
         return False
 
-    def passed(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        """After a call that was claimed; returns its result."""
+    def after_claimed(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+        """After a claimed call; returns its result."""
         return result
 
-    def wrote(self, result: Tensor, tensor: Tensor) -> None:
-        """After the result of such a call was written to a tensor."""
+    def after_claimed_write(self, result: Tensor, tensor: Tensor) -> None:
+        """After the result of a claimed call was written to a tensor."""

@@ -1,4 +1,4 @@
-"""Passes shared between methods: several that want the same pass over the same inputs make it once."""
+"""Passes shared between methods: methods that need the same pass over the same inputs run it once."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relprop.rulebook.rulesets import RuleSet
 from relprop.targets import Against, Answer, AtMask, Several, TokenAt
 
-_memory = threading.local()
-_SAMPLE = 64  # numbers of each weight that are compared: a change through `.data` counts in no version
+_cache = threading.local()
+_SAMPLE = 64  # numbers per weight that are compared: a write through `.data` does not raise the version
 
 
 @dataclass(frozen=True)
-class Key:
-    """What a pass was made of. It holds the objects themselves: an id may be given again to another object."""
+class PassKey:
+    """What identifies a pass. It holds the objects themselves, because an id may be reused."""
 
     model: nn.Module
     weights: tuple[Any, ...]
-    inputs: tuple[tuple[str, Any], ...]  # tensors as copies: the caller may write to his own
+    inputs: tuple[tuple[str, Any], ...]  # tensors as copies, because the caller may overwrite the originals
     target: Any
-    rules: Any
-    at: Any
+    rules: RuleSet | None
+    at: str | None
 
-    def same(self, other: Key) -> bool:
-        """Whether another pass would find the same."""
+    def matches(self, other: PassKey) -> bool:
+        """Whether another pass would have the same result."""
         return (
             self.model is other.model
             and self.rules is other.rules
@@ -44,68 +45,70 @@ class Key:
 
 @contextmanager
 def shared_passes() -> Iterator[None]:
-    """Inside, methods that want the same pass (same inputs, target and rules) share one; it is dropped at the end."""
-    outer = getattr(_memory, "flows", None)
-    _memory.flows = []
+    """A context in which methods share passes with the same inputs, target and rules; they are dropped at the end."""
+    outer = getattr(_cache, "flows", None)
+    _cache.flows = []
     try:
         yield
     finally:
-        _memory.flows = outer
+        _cache.flows = outer
 
 
-def key_of(model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: Any, at: Any) -> Key | None:
-    """What makes two passes the same; None where nothing is shared, or where that could not be told."""
-    if getattr(_memory, "flows", None) is None:
+def pass_key(
+    model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: RuleSet | None, at: str | None
+) -> PassKey | None:
+    """The key of a pass; None outside of `shared_passes`, or where inputs or target cannot be compared."""
+    if getattr(_cache, "flows", None) is None:
         return None
     if not all(_comparable(value) for value in inputs.values()) or not _comparable(target):
         return None
-    kept = tuple((name, _kept(value)) for name, value in inputs.items())
+    copies = tuple((name, _copy_of(value)) for name, value in inputs.items())
     try:
         weights = _weights(model)
-    except (RuntimeError, NotImplementedError):  # packed weights that cannot be looked at
+    except (RuntimeError, NotImplementedError):  # packed weights that cannot be read
         return None
-    return Key(model, weights, kept, _kept(target), rules, at)
+    return PassKey(model, weights, copies, _copy_of(target), rules, at)
 
 
-def recall(key: Key, maps: bool, two_way: bool) -> Any:
-    """A known pass with at least what is wanted: one that kept maps also serves those who want none."""
-    for known, known_maps, known_two_way, flow in _memory.flows:
-        if known_maps >= maps and known_two_way >= two_way and known.same(key):
+def cached_pass(key: PassKey, maps: bool, two_way: bool) -> Any:
+    """A stored pass with at least what is asked for: one with maps also serves methods that need none."""
+    for stored, stored_maps, stored_two_way, flow in _cache.flows:
+        if stored_maps >= maps and stored_two_way >= two_way and stored.matches(key):
             return flow
     return None
 
 
-def remember(key: Key, maps: bool, two_way: bool, flow: Any) -> None:
-    _memory.flows.append((key, maps, two_way, flow))
+def store_pass(key: PassKey, maps: bool, two_way: bool, flow: Any) -> None:
+    _cache.flows.append((key, maps, two_way, flow))
 
 
 def _weights(model: nn.Module) -> tuple[Any, ...]:
-    """What changes when a weight does: where it lies, how often torch saw it written to, and some of its numbers."""
+    """Changes when a weight does: its address, its version and some of its numbers."""
     tensors = [*model.parameters(), *model.buffers()]
-    return tuple((id(one), one.data_ptr(), _version(one), _sampled(one)) for one in tensors if not one.is_meta)
+    return tuple((id(one), one.data_ptr(), _version(one), _sample(one)) for one in tensors if not one.is_meta)
 
 
 def _version(tensor: Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def _sampled(tensor: Tensor) -> tuple[float, ...]:
+def _sample(tensor: Tensor) -> tuple[float, ...]:
     flat = tensor.detach().flatten()
     step = max(1, flat.numel() // _SAMPLE)
     return tuple(flat[::step].tolist())
 
 
 def _comparable(value: Any) -> bool:
-    """Whether a later value can be told to be the same. An object of the caller's own may change unseen."""
+    """Whether a later value can be compared with this one. An object of the caller may change without notice."""
     if isinstance(value, list | tuple):
         return all(map(_comparable, value))
-    known = Tensor | Number | str | FunctionType | Answer | Against | TokenAt | AtMask | Several | torch.dtype
-    return value is None or isinstance(value, known)
+    comparable = Tensor | Number | str | FunctionType | Answer | Against | TokenAt | AtMask | Several | torch.dtype
+    return value is None or isinstance(value, comparable)
 
 
-def _kept(value: Any) -> Any:
+def _copy_of(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return type(value)(map(_kept, value)) if type(value) in (list, tuple) else value
+        return type(value)(map(_copy_of, value)) if type(value) in (list, tuple) else value
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 

@@ -1,4 +1,4 @@
-"""One pass: the model runs under the rules, the target flows back, and what reaches the sources is returned."""
+"""One pass: the model runs under the rules, the target flows back, and a `Flow` says what reached the sources."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.capture import Capture, Watch
-from relprop.engine.captured_maps import Seen
+from relprop.engine.capture import Capture, CaptureOptions
+from relprop.engine.captured_maps import CapturedMaps
 from relprop.engine.checkpoint import Checkpoint
-from relprop.engine.ledger import Books
+from relprop.engine.ledger import LedgerKeeper
 from relprop.engine.model_call import (
     batch_of,
     call,
@@ -21,61 +21,63 @@ from relprop.engine.model_call import (
     evaluating,
     read_target,
     unexplained_inputs,
-    wide,
 )
-from relprop.engine.pass_cache import key_of, recall, remember
-from relprop.engine.placement import readings_of
+from relprop.engine.pass_cache import cached_pass, pass_key, store_pass
+from relprop.engine.placement import reading_plans
 from relprop.engine.propagation import Propagation
 from relprop.engine.refusals import guard_opaque
 from relprop.engine.sources import At, Edit, MisfitError, Source, Sources
-from relprop.engine.survey import Reading
-from relprop.engine.units import owners
+from relprop.engine.survey import ReadingPlan
+from relprop.engine.units import row_owners
 from relprop.errors import InputError, ModelError
+from relprop.ops import at_least_float32
 from relprop.rulebook import rulesets
-from relprop.rulebook.rulesets import RuleSet
-from relprop.rulebook.zplus import OneWayError, Phase
-from relprop.targets import Chosen, Several, is_own_function
+from relprop.rulebook.relevance_flow import GradientCutError, Phase
+from relprop.rulebook.rulesets import Carries, RuleSet
+from relprop.targets import ChosenTarget, Several, is_own_function
 
-PERIOD = 12  # examples that are told apart by powers of two, which half precision bears too
+PERIOD = 12  # how many examples powers of two can mark; half precision holds 2^12 too
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What one pass found."""
+    """The result of one pass."""
 
-    chosen: Chosen
+    chosen: ChosenTarget
     sources: tuple[Source, ...]
-    arrived: tuple[Tensor, ...]  # per source: the gradient, or the relevance
-    carries: str
-    seen: Seen | None = None
-    books: Books | None = None
-    gradient: Flow | None = None  # the gradient's own way back, where one forward pass served both
-    several: bool = False  # what arrived is a stack: one for each of several targets of a single example
-    owners: Mapping[str, Tensor] = field(default_factory=dict)  # per part without an axis of examples, of its rows
-    axes: Mapping[str, int] = field(default_factory=dict)  # per part its axis of examples; -1 for none
-    one_stream: bool = True  # all attention is among the rows of one stream of states
+    arrived: tuple[Tensor, ...]  # per source: its gradient, or its relevance
+    carries: Carries
+    captured: CapturedMaps | None = None
+    keeper: LedgerKeeper | None = None
+    gradient: Flow | None = None  # the gradient's own flow, where one forward pass served gradient and relevance
+    several: bool = False  # `arrived` is stacked: one entry per target (`targets.Several`) of a single example
+    row_owners: Mapping[str, Tensor] = field(default_factory=dict)  # per part without a batch axis: each row's example
+    axes: Mapping[str, int] = field(default_factory=dict)  # per part: its batch axis, -1 for none
+    one_stream: bool = True  # all attention is among the rows of one residual stream
     warnings: tuple[str, ...] = ()
 
     def relevance(self) -> list[Tensor]:
-        """Per source, element by element, in float32 or better."""
+        """Per source the relevance of each element (input x gradient, or R itself), in float32 or better."""
         return [
-            wide(arrived) if self.carries == "relevance" else wide(source.leaf.detach()) * wide(arrived)
+            at_least_float32(arrived)
+            if self.carries == "relevance"
+            else at_least_float32(source.leaf.detach()) * at_least_float32(arrived)
             for source, arrived in zip(self.sources, self.arrived, strict=True)
         ]
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """How a pass goes."""
+class _PassOptions:
+    """The options of `propagate`."""
 
     rules: RuleSet
     at: At | None
     edit: Edit | None
-    watch: Watch | None
+    capture: CaptureOptions | None
     two_way: bool
     checkpoint: bool
     ledger: bool
-    gradients: Seen | None = None  # found by an earlier pass
+    gradients: CapturedMaps | None = None  # of an earlier pass that carried the gradient
 
 
 def propagate(
@@ -86,59 +88,62 @@ def propagate(
     *,
     at: At | None = None,
     edit: Edit | None = None,
-    watch: Watch | None = None,
+    capture: CaptureOptions | None = None,
     two_way: bool = False,
     checkpoint: bool = False,
     ledger: bool = False,
 ) -> Flow:
-    """Run `model(**inputs)` under `rules` and let the target flow back to where the scores are read.
+    """Run `model(**inputs)` under `rules` and let the target flow back to the place where scores are read.
 
-    `at`: the first block's input ("block"), the word embeddings, or the model's float "input"; several are tried in
-    order, and None tries all three. `watch` says what to see of attention. `two_way`: relevance-carrying rules also let
-    the gradient flow back, from the same forward pass where the model allows.
+    `at`: the first block's input ("block"), the "word_embeddings", or the model's float "input"; None takes the first
+    of these that can be shown to hold the units. `capture` says what to keep of attention. `two_way`:
+    relevance-carrying rules also let the gradient flow back, from the same forward pass where the model allows it.
     """
-    plan = _Plan(rules, at, edit, watch, two_way, checkpoint, ledger)
-    shareable = edit is None and not (watch is not None and watch.heads) and not (checkpoint or ledger)
-    key = key_of(model, inputs, target, rules, at) if shareable else None
+    options = _PassOptions(rules, at, edit, capture, two_way, checkpoint, ledger)
+    shareable = edit is None and not (capture is not None and capture.heads) and not (checkpoint or ledger)
+    key = pass_key(model, inputs, target, rules, at) if shareable else None
     if key is None:
-        return _settled(model, inputs, target, plan)
-    wanted = (watch is not None, two_way)
-    if (known := recall(key, *wanted)) is not None:
-        return known  # type: ignore[no-any-return]
-    # What this method would fold away, another may want.
-    flow = _settled(model, inputs, target, replace(plan, watch=watch and Watch()))
-    remember(key, *wanted, flow)
+        return _run_pass(model, inputs, target, options)
+    wanted = (capture is not None, two_way)
+    cached: Flow | None = cached_pass(key, *wanted)
+    if cached is not None:
+        return cached
+    # Keep whole maps: another method may need what this one would fold away.
+    flow = _run_pass(model, inputs, target, replace(options, capture=capture and CaptureOptions()))
+    store_pass(key, *wanted, flow)
     if flow.gradient is not None:
-        gradient_key = key_of(model, inputs, target, rulesets.gradient, at)
+        gradient_key = pass_key(model, inputs, target, rulesets.gradient, at)
         assert gradient_key is not None
-        remember(gradient_key, watch is not None, False, flow.gradient)
+        store_pass(gradient_key, capture is not None, False, flow.gradient)
     return flow
 
 
-def _settled(model: nn.Module, inputs: Mapping[str, Any], target: Any, plan: _Plan) -> Flow:
-    """Both ways from one forward pass; from two, where the rules cut the gradient."""
+def _run_pass(model: nn.Module, inputs: Mapping[str, Any], target: Any, options: _PassOptions) -> Flow:
+    """Gradient and relevance from one forward pass; from two, where the rules cut the gradient."""
     try:
-        return _first_place(model, inputs, target, plan)
-    except OneWayError:
-        watch = plan.watch and Watch(outflows=plan.watch.fold is not None and plan.rules.sees_fused)
-        alone = replace(plan, two_way=False, rules=rulesets.gradient, watch=watch)
-        gradient = _first_place(model, inputs, target, alone)
-        flow = _first_place(model, inputs, target, replace(plan, two_way=False, gradients=gradient.seen))
+        return _first_fitting_pass(model, inputs, target, options)
+    except GradientCutError:
+        capture = options.capture and CaptureOptions(
+            output_gradients=options.capture.fold is not None and options.rules.captures_fused
+        )
+        alone = replace(options, two_way=False, rules=rulesets.gradient, capture=capture)
+        gradient = _first_fitting_pass(model, inputs, target, alone)
+        flow = _first_fitting_pass(model, inputs, target, replace(options, two_way=False, gradients=gradient.captured))
         return replace(flow, gradient=gradient)
 
 
-def _first_place(model: nn.Module, inputs: Mapping[str, Any], target: Any, plan: _Plan) -> Flow:
-    """The pass at the places where the model lets its parts be read. What was known of them may no longer hold."""
-    for reading in readings_of(model, inputs, target, plan.at):
+def _first_fitting_pass(model: nn.Module, inputs: Mapping[str, Any], target: Any, options: _PassOptions) -> Flow:
+    """The pass by the first reading plan that fits: a cached plan may not fit these inputs."""
+    for plan in reading_plans(model, inputs, target, options.at):
         try:
-            return _Pass(model, inputs, reading, plan).run(target)
+            return _Pass(model, inputs, plan, options).run(target)
         except MisfitError as misfit:
             reason = misfit
     raise ModelError(f"no place to read scores from was found: {reason}")
 
 
-def _axes(sources: Sequence[Source], examples: int, reading: Reading) -> tuple[dict[str, int], list[Source]]:
-    """Per part the axis as long as there are examples, -1 for none; and the sources where that is unclear."""
+def _axes_by_size(sources: Sequence[Source], examples: int, plan: ReadingPlan) -> tuple[dict[str, int], list[Source]]:
+    """Per part its batch axis by its length (-1 for none); and the sources where the length is ambiguous."""
     axes, unclear = {}, []
     for source in sources:
         fitting = [axis for axis, size in enumerate(source.rows.shape) if size == examples]
@@ -146,53 +151,55 @@ def _axes(sources: Sequence[Source], examples: int, reading: Reading) -> tuple[d
             axes[source.part] = 0 if fitting[:1] == [0] else -1
         elif len(fitting) == 1:
             axes[source.part] = fitting[0]
-        elif source.part in reading.axes:
-            axes[source.part] = reading.axes[source.part]
+        elif source.part in plan.axes:
+            axes[source.part] = plan.axes[source.part]
         else:
             unclear.append(source)
     return axes, unclear
 
 
-def axes_of(
+def example_axes(
     model: nn.Module,
     inputs: Mapping[str, Any],
     target: Any,
-    reading: Reading,
+    plan: ReadingPlan,
     sources: Sequence[Source],
     examples: int,
 ) -> dict[str, int]:
-    """The same; what is unclear is shown by a plain pass: what flows back from each example tells which axis it is."""
-    axes, unclear = _axes(sources, examples, reading)
+    """Per part its batch axis; where lengths are ambiguous, a plain pass shows it by what flows back per example."""
+    axes, unclear = _axes_by_size(sources, examples, plan)
     if unclear:
-        plain = _Plan(rulesets.gradient, None, None, None, two_way=False, checkpoint=False, ledger=False)
-        _Pass(model, inputs, reading, plain).run(target)
-        axes, _ = _axes(sources, examples, reading)
+        plain = _PassOptions(rulesets.gradient, None, None, None, two_way=False, checkpoint=False, ledger=False)
+        _Pass(model, inputs, plan, plain).run(target)
+        axes, _ = _axes_by_size(sources, examples, plan)
     return axes
 
 
 class _Pass:
-    """The observers of one pass, and the pass itself."""
+    """One pass with its observers."""
 
-    def __init__(self, model: nn.Module, inputs: Mapping[str, Any], reading: Reading, plan: _Plan) -> None:
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Any], plan: ReadingPlan, options: _PassOptions) -> None:
         self.model = model
-        self.reading = reading
-        self.noticed: list[str] = []
-        self.sources = Sources(inputs, reading, plan.edit)
+        self.plan = plan
+        self.warnings: list[str] = []
+        self.sources = Sources(inputs, plan, options.edit)
         self.inputs = inputs
-        self.phase = Phase() if plan.two_way else None
-        rules = plan.rules if self.phase is None else plan.rules.two_way(self.phase)
-        if plan.watch is not None:
-            folding = plan.watch.fold is not None or plan.watch.outflows
-            rules = rules.with_maps(fused=folding and plan.rules.sees_fused)
+        self.phase = Phase() if options.two_way else None
+        rules = options.rules if self.phase is None else options.rules.two_way(self.phase)
+        if options.capture is not None:
+            folding = options.capture.fold is not None or options.capture.output_gradients
+            rules = rules.with_maps(fused=folding and options.rules.captures_fused)
         self.rules = rules
-        self.saver = Checkpoint(model) if plan.checkpoint else None
-        self.capture = Capture(model, reading.blocks, batch_of(inputs), plan.watch, self.rules) if plan.watch else None
-        self.gradients = plan.gradients
-        self.books = Books(model, rules) if plan.ledger else None
+        self.saver = Checkpoint(model) if options.checkpoint else None
+        self.capture = (
+            Capture(model, plan.blocks, batch_of(inputs), options.capture, self.rules) if options.capture else None
+        )
+        self.gradients = options.gradients
+        self.keeper = LedgerKeeper(model, rules) if options.ledger else None
 
     @property
-    def _told(self) -> dict[str, Any]:
-        return {"one_stream": self.reading.one_stream, "warnings": warnings_of(self.sources, self.inputs, self.noticed)}
+    def _result_fields(self) -> dict[str, Any]:
+        return {"one_stream": self.plan.one_stream, "warnings": warnings_of(self.sources, self.inputs, self.warnings)}
 
     def run(self, target: Any) -> Flow:
         with torch.inference_mode(False), torch.enable_grad(), evaluating(self.model):
@@ -201,95 +208,104 @@ class _Pass:
             check_live(chosen)
             guard_opaque(chosen.value, self.rules)
             if isinstance(target, Several):
-                return self._flows(chosen, target, outputs)
-            if self.books is not None:
-                self.books.look_for_opaque(chosen.value)
+                return self._flow_of_several(chosen, target, outputs)
+            if self.keeper is not None:
+                self.keeper.note_opaque_functions(chosen.value)
             axes, packed = self._examples(target, chosen.value)
             gradient = None
             if self.phase is not None:
-                gradient = replace(self._flow(chosen, "gradient", keep_graph=True), axes=axes, owners=packed)
+                gradient = replace(self._flow(chosen, "gradient", keep_graph=True), axes=axes, row_owners=packed)
                 self.phase.gradient = False
             flow = self._flow(chosen, self.rules.carries)
         if self.capture is not None:
-            self.capture.settle()
-        return replace(flow, books=self.books, gradient=gradient, owners=packed, axes=axes)
+            self.capture.release()
+        return replace(flow, keeper=self.keeper, gradient=gradient, row_owners=packed, axes=axes)
 
     def _examples(self, target: Any, value: Tensor) -> tuple[dict[str, int], dict[str, Tensor]]:
-        """Per part its axis of examples; and of parts without one (patches of all pictures in a row) each row's own."""
-        busy = any(one is not None for one in (self.capture, self.saver, self.books, self.phase))
-        if busy:
-            return axes_of(self.model, self.inputs, target, self.reading, self.sources.placed, len(value)), {}
-        axes, unclear = _axes(self.sources.placed, len(value), self.reading)
-        owned = self._owned(unclear, value) if unclear else {}
+        """Per part its batch axis; for parts without one (patches of all pictures in a row) the example of each row."""
+        observed = any(one is not None for one in (self.capture, self.saver, self.keeper, self.phase))
+        if observed:
+            return example_axes(self.model, self.inputs, target, self.plan, self.sources.placed, len(value)), {}
+        axes, unclear = _axes_by_size(self.sources.placed, len(value), self.plan)
+        all_owners = self._row_owners(unclear, value) if unclear else {}
         for source in unclear:
-            if (owner := owned.get(source.part)) is None:
+            if (owner := all_owners.get(source.part)) is None:
                 continue
             read = ~source.rows.empty
             for axis, size in enumerate(source.rows.shape):
                 if size == len(value) and torch.equal(source.rows.low[read, axis] % PERIOD, owner[read]):
-                    axes[source.part] = self.reading.axes.setdefault(source.part, axis)
-        packed = {name: owner for name, owner in owned.items() if name not in axes and len(value) <= PERIOD}
+                    axes[source.part] = self.plan.axes.setdefault(source.part, axis)
+        packed = {name: owner for name, owner in all_owners.items() if name not in axes and len(value) <= PERIOD}
         return axes, packed
 
-    def _owned(self, sources: Sequence[Source], value: Tensor) -> dict[str, Tensor]:
-        """Which example each row of the sources belongs to, counted anew after every PERIOD."""
+    def _row_owners(self, sources: Sequence[Source], value: Tensor) -> dict[str, Tensor]:
+        """The example of each row of the sources, modulo PERIOD."""
         powers = torch.ldexp(torch.ones_like(value), torch.arange(len(value), device=value.device) % PERIOD)
         leaves = [one.leaf for one in sources]
         plain, scaled = (
             torch.autograd.grad(seeds, leaves, retain_graph=True, allow_unused=True)
             for seeds in (value.sum(), (value * powers).sum())
         )
-        found = {}
+        by_part = {}
         for source, before, after in zip(sources, plain, scaled, strict=True):
-            owner = None if before is None or after is None else owners(source.rows, before, after)
+            owner = None if before is None or after is None else row_owners(source.rows, before, after)
             if owner is not None:
-                found[source.part] = owner
-        return found
+                by_part[source.part] = owner
+        return by_part
 
-    def _flow(self, chosen: Chosen, carries: str, keep_graph: bool = False) -> Flow:
+    def _flow(self, chosen: ChosenTarget, carries: Carries, keep_graph: bool = False) -> Flow:
         sources = tuple(self.sources.placed)
-        seen = None if self.capture is None else self.capture.seen
+        captured = None if self.capture is None else self.capture.captured
         if self.capture is not None and self.capture.end is not None:
             torch.autograd.grad(chosen.value.sum(), self.capture.end, allow_unused=True)
-            return Flow(_detached(chosen), sources, (), carries, seen, **self._told)
+            return Flow(detached_target(chosen), sources, (), carries, captured, **self._result_fields)
         reached = self._arrived(chosen.value.sum(), keep_graph)
-        return Flow(_detached(chosen), sources, reached, carries, seen, **self._told)
+        return Flow(detached_target(chosen), sources, reached, carries, captured, **self._result_fields)
 
     def _arrived(self, value: Tensor, keep_graph: bool) -> tuple[Tensor, ...]:
-        """What flowed back to each source; nothing may pass them by."""
+        """What flowed back to each source. Raises if something reaches the inputs without passing a source."""
         leaves = [source.leaf for source in self.sources.placed]
-        below = self.sources.passed_by
-        flowed = torch.autograd.grad(value, [*leaves, *below], allow_unused=True, retain_graph=keep_graph)
+        flowed = torch.autograd.grad(
+            value, [*leaves, *self.sources.leaves_below], allow_unused=True, retain_graph=keep_graph
+        )
         if any(one is not None and bool(one.any()) for one in flowed[len(leaves) :]):
             raise MisfitError("a part also reaches the output past the place where it is read")
         return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, flowed, strict=False))
 
-    def _flows(self, chosen: Chosen, target: Several, outputs: Any) -> Flow:
-        """One way back for each of several targets of a single example: what arrived is a batch of them."""
-        if any(one is not None for one in (self.phase, self.saver, self.capture, self.books)):
+    def _flow_of_several(self, chosen: ChosenTarget, target: Several, outputs: Any) -> Flow:
+        """One backward pass per target of a single example; `arrived` is stacked over the targets."""
+        if any(one is not None for one in (self.phase, self.saver, self.capture, self.keeper)):
             raise InputError("several targets at once allow neither maps, a checkpoint nor a ledger: ask one by one")
         if batch_of(self.inputs) != 1:
             raise InputError(f"several targets at once are of a single example, got {batch_of(self.inputs)}")
         sources = tuple(self.sources.placed)
-        ways = []
-        for number, one in enumerate(target.targets, 1):  # each read anew: the others' rows would ride along as zeros
+        per_target = []
+        for number, one in enumerate(target.targets, 1):  # one by one: together each would carry the others' zero rows
             last = number == len(target.targets)
-            ways.append(self._arrived(one(outputs).sum(), keep_graph=not last))
-        reached = tuple(torch.stack(each) for each in zip(*ways, strict=True))
-        axes, _ = _axes(sources, 1, self.reading)
-        return Flow(_detached(chosen), sources, reached, self.rules.carries, several=True, axes=axes, **self._told)
+            per_target.append(self._arrived(one(outputs).sum(), keep_graph=not last))
+        reached = tuple(torch.stack(each) for each in zip(*per_target, strict=True))
+        axes, _ = _axes_by_size(sources, 1, self.plan)
+        return Flow(
+            detached_target(chosen),
+            sources,
+            reached,
+            self.rules.carries,
+            several=True,
+            axes=axes,
+            **self._result_fields,
+        )
 
-    def _forward(self, target: Any) -> tuple[Any, Chosen]:
-        """The outputs and the target. A function of the caller's is explained too: the rules apply to it."""
-        every = (self.sources, self.saver, self.capture, self.books)
-        given = self.sources.given(self.inputs)
+    def _forward(self, target: Any) -> tuple[Any, ChosenTarget]:
+        """The outputs and the target. A target function of the caller runs under the rules too."""
+        observers = (self.sources, self.saver, self.capture, self.keeper)
+        given = self.sources.live_inputs(self.inputs)
         try:
-            with Propagation(self.rules, [one for one in every if one is not None], self.sources.live) as mode:
+            with Propagation(self.rules, [one for one in observers if one is not None], self.sources.live) as mode:
                 outputs = call(self.model, given, target)
                 if self.saver is not None:
                     self.saver.close()
                 chosen = read_target(self.model, target, outputs, self.inputs) if is_own_function(target) else None
-            self.noticed = mode.noticed
+            self.warnings = mode.warnings
         finally:
             if self.saver is not None:
                 self.saver.close()
@@ -300,85 +316,20 @@ class _Pass:
         return outputs, read_target(self.model, target, outputs, self.inputs) if chosen is None else chosen
 
 
-def warnings_of(sources: Sources, inputs: Mapping[str, Any], noticed: Sequence[str] = ()) -> tuple[str, ...]:
-    """What the scores will not say."""
+def warnings_of(sources: Sources, inputs: Mapping[str, Any], warnings: Sequence[str] = ()) -> tuple[str, ...]:
+    """What the scores do not cover, one sentence each."""
     lost = [
         f'the output depends on "{part}" in a way that could not be followed: no score covers it'
         for part in sources.unfollowed
     ]
     mixed = [
-        f'"{part}" also enters the model in a way whose units could not be told: the scores leave that share out'
+        f'"{part}" also enters the model in a way whose units could not be determined: the scores leave that share out'
         for part in sorted(sources.mixed)
     ]
-    return (*lost, *mixed, *unexplained_inputs(inputs), *noticed)
+    return (*lost, *mixed, *unexplained_inputs(inputs), *warnings)
 
 
-def attend(model: nn.Module, inputs: Mapping[str, Any], target: Any, watch: Watch) -> Flow:
-    """The attention maps of a forward pass, folded as they are seen; the target flows back through the head only.
-
-    Where it cannot be traced to the last block's output alone, it flows back all the way.
-    """
-    if key_of(model, inputs, target, None, None) is not None:  # another method may need the way back
-        return propagate(model, inputs, target, rulesets.gradient, watch=watch)
-    rules = rulesets.gradient.with_maps(fused=True)
-    for reading in readings_of(model, inputs, target):
-        try:
-            return _attended(model, inputs, target, watch, rules, reading)
-        except MisfitError:
-            continue
-    return propagate(model, inputs, target, rulesets.gradient, watch=watch)
-
-
-def _attended(
-    model: nn.Module, inputs: Mapping[str, Any], target: Any, watch: Watch, rules: RuleSet, reading: Reading
-) -> Flow:
-    sources = Sources(inputs, reading, live=False)
-    capture = Capture(model, reading.blocks, batch_of(inputs), watch, rules, live=False)
-    with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
-        given = sources.given(inputs)
-        with Propagation(rules, [sources, capture], sources.live) as mode:
-            outputs = call(model, given, target)
-        chosen = read_target(model, target, outputs, inputs)
-        check_finite(model, chosen)
-        last = capture.seen.last
-        if last is not None and last.input.requires_grad and chosen.value.requires_grad:
-            (last.gradient,) = torch.autograd.grad(chosen.value.sum(), last.input, allow_unused=True)
-    if last is None or last.gradient is None:
-        return propagate(model, inputs, target, rulesets.gradient, watch=watch)
-    axes = axes_of(model, inputs, target, reading, sources.placed, len(chosen.value))
-    own = {"one_stream": reading.one_stream, "axes": axes, "warnings": warnings_of(sources, inputs, mode.noticed)}
-    return Flow(_detached(chosen), tuple(sources.placed), (), "gradient", capture.seen, **own)  # type: ignore[arg-type]
-
-
-def _detached(chosen: Chosen) -> Chosen:
-    rows = None if chosen.rows is None else wide(chosen.rows.detach())
-    return Chosen(wide(chosen.value.detach()), chosen.names, rows, chosen.exact)
-
-
-def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Chosen:
-    """The target read off a plain forward pass."""
-    with torch.no_grad(), evaluating(model):
-        chosen = read_target(model, target, call(model, inputs, target), inputs)
-    check_finite(model, chosen)
-    return _detached(chosen)
-
-
-def look(
-    model: nn.Module, inputs: Mapping[str, Any], target: Any, edit: Edit | None = None, at: At | None = None
-) -> Flow:
-    """The target read off a forward pass, with an edited input on request; the sources, and nothing that flows back."""
-    for reading in readings_of(model, inputs, target, at):
-        sources = Sources(inputs, reading, edit, live=False)
-        try:
-            with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
-                given = sources.given(inputs)
-                with Propagation(rulesets.gradient, [sources], sources.live):
-                    outputs = call(model, given, target)
-                chosen = _detached(read_target(model, target, outputs, inputs))
-                if edit is None:
-                    check_finite(model, chosen)
-        except MisfitError:
-            continue
-        axes = axes_of(model, inputs, target, reading, sources.placed, len(chosen.value))
-        return Flow(chosen, tuple(sources.placed), (), "gradient", axes=axes, warnings=warnings_of(sources, inputs))
-    raise ModelError(f"no place to change the input was found (looked at: {at})")
+def detached_target(chosen: ChosenTarget) -> ChosenTarget:
+    """The target without its graph, in float32 or better."""
+    rows = None if chosen.rows is None else at_least_float32(chosen.rows.detach())
+    return ChosenTarget(at_least_float32(chosen.value.detach()), chosen.names, rows, chosen.exact)

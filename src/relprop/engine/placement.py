@@ -1,4 +1,4 @@
-"""A survey of a model: one plain forward pass for its graph, and one up to where units mix, to show what rows are."""
+"""Makes reading plans: one plain forward pass records the graph, a second one, up to where units mix, proves rows."""
 
 from __future__ import annotations
 
@@ -11,102 +11,104 @@ import torch
 from torch import nn
 
 from relprop.engine.leaves import Leaf, Place
-from relprop.engine.model_call import call, evaluating, read_target, settle_cache
+from relprop.engine.model_call import call, check_cache, evaluating, read_target
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import PLACES, Probe, ProbedError, Sources
 from relprop.engine.survey import (
-    Choice,
-    Reading,
+    LeafPath,
+    LeafPlace,
+    ReadingPlan,
     Recorder,
-    Way,
-    known,
+    cache_plan,
+    cached_plans,
+    call_signature,
+    leaf_paths,
     one_stream,
-    remember,
-    structure,
-    ways,
 )
 from relprop.engine.units import Rows
 from relprop.errors import InputError, RelpropError, unknown_name
 from relprop.rulebook import rulesets
 
-FIRST_CALLS = 4  # after a leaf that no state stands for: what they read tells its features
+FIRST_CALLS = 4  # of a leaf that no state stands for: what they read shows which axes are features
 
 
-def readings_of(model: nn.Module, inputs: Mapping[str, Any], target: Any, at: str | None = None) -> Iterator[Reading]:
-    """Where the model's parts may be read, by default as far up as can be shown.
+def reading_plans(
+    model: nn.Module, inputs: Mapping[str, Any], target: Any, at: str | None = None
+) -> Iterator[ReadingPlan]:
+    """Plans where to read the model's parts, by default as far up as can be proved.
 
-    What is known of the model comes first, then what a survey tells, then its inputs as they enter. The caller takes
-    the first that the model does not belie.
+    First come cached plans, then the plan of a new survey, then the inputs as they enter. The caller uses the first
+    plan that fits the model's run.
     """
-    key = structure(inputs, target)
-    for reading in known(model, key):
-        with suppress(InputError):  # one of inputs as they enter has no other place: a survey may
-            yield _lowered(reading, at)
-    reading = surveyed(model, inputs, target)
-    remember(model, key, reading)
-    yield _lowered(reading, at)
+    key = call_signature(inputs, target)
+    for plan in cached_plans(model, key):
+        with suppress(InputError):  # a plan of inputs as they enter has no other place; a survey may find one
+            yield _plan_at(plan, at)
+    plan = survey_model(model, inputs, target)
+    cache_plan(model, key, plan)
+    yield _plan_at(plan, at)
     if at is None:
-        low = _lowered(reading, "leaf")
-        remember(model, key, low)
+        low = _plan_at(plan, "leaf")
+        cache_plan(model, key, low)
         yield low
 
 
-def reading_of(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Reading:
-    """What is known of the model, or what a survey tells."""
-    return next(readings_of(model, inputs, target))
+def reading_plan(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ReadingPlan:
+    """The first plan: a cached one, or that of a survey."""
+    return next(reading_plans(model, inputs, target))
 
 
-def _lowered(reading: Reading, at: str | None) -> Reading:
-    """The same, at another place; parts that do not have it are read where they are by default."""
+def _plan_at(plan: ReadingPlan, at: str | None) -> ReadingPlan:
+    """The same plan at another place; parts that do not have it are read at their default place."""
     if at is None:
-        return reading
+        return plan
     if at not in (*PLACES, "leaf", "tokens"):
         raise unknown_name("place", at, PLACES)
-    reached = [one for one in reading.choices if one.reached]
+    reached = [one for one in plan.leaf_places if one.reached]
     if at == "block":
         if not any(one.place in ("block", "features") for one in reached):
             raise InputError('scores cannot be read at="block": its rows could not be shown to be the input\'s units')
-        return reading
-    if at == "word_embeddings" and not any(one.whole for one in reached):
+        return plan
+    if at == "word_embeddings" and not any(one.integer for one in reached):
         raise InputError('scores cannot be read at="word_embeddings": no input of token ids is looked up')
-    if at == "input" and all(one.whole for one in reached):
+    if at == "input" and all(one.integer for one in reached):
         raise InputError('scores cannot be read at="input": token ids are no numbers; try at="word_embeddings"')
     lowered = [
-        one for one in reading.choices
-        if at in ("leaf", "input") or (at == "word_embeddings" and one.whole) or (at == "tokens" and one.tokens)
+        one for one in plan.leaf_places
+        if at in ("leaf", "input") or (at == "word_embeddings" and one.integer) or (at == "tokens" and one.tokens)
     ]  # fmt: skip
-    return replace(reading, choices=tuple(_at_leaf(one) if one in lowered else one for one in reading.choices))
+    return replace(plan, leaf_places=tuple(_at_leaf(one) if one in lowered else one for one in plan.leaf_places))
 
 
-def _at_leaf(choice: Choice) -> Choice:
-    return replace(choice, place="word_embeddings" if choice.whole else "input", calls=None)
+def _at_leaf(place: LeafPlace) -> LeafPlace:
+    return replace(place, place="word_embeddings" if place.integer else "input", calls=None)
 
 
-def surveyed(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Reading:
-    """Where everything is read, found by running the model plainly."""
-    settle_cache(model, inputs, target)
+def survey_model(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ReadingPlan:
+    """The reading plan of a model, from plain runs of it."""
+    check_cache(model, inputs, target)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
         sources, recorder = Sources(inputs), Recorder()
-        given = sources.given(inputs)
+        given = sources.live_inputs(inputs)
         with Recorder.saving_nothing(), Propagation(rulesets.gradient, [sources, recorder], sources.live):
             outputs = call(model, given, target)
             value = read_target(model, target, outputs, given).value
             total = value.sum()
-        found = ways(recorder.calls, total, sources.leaves) if total.requires_grad else []
-        found = found or [None] * len(sources.leaves)
-        blocks = recorder.blocks(entered=any(way is not None and way.states for way in found))
+        paths = leaf_paths(recorder.calls, total, sources.leaves) if total.requires_grad else []
+        paths = paths or [None] * len(sources.leaves)
+        blocks = recorder.blocks(entered=any(path is not None and path.states for path in paths))
         stream = one_stream(recorder, total, sources.leaves)
         del total, recorder, value, outputs
-        shown = _shown(model, inputs, target, sources.leaves, found)
-    choices = [_choice(*one) for one in zip(sources.leaves, found, shown, strict=True)]
-    choices = [replace(one, tokens=one.whole and inputs[one.part].dim() == 2) for one in choices]
+        proved = _proved_rows(model, inputs, target, sources.leaves, paths)
+    leaf_places = [_leaf_place(*one) for one in zip(sources.leaves, paths, proved, strict=True)]
+    leaf_places = [replace(one, tokens=one.integer and inputs[one.part].dim() == 2) for one in leaf_places]
     entered = {leaf.part for leaf in sources.leaves}
-    lost = [name for name in sources.parts if name not in entered and _matters(model, inputs, target, name)]
-    return Reading(tuple(_agreeing(choices)), blocks, stream, tuple(lost))
+    lost = [name for name in sources.parts if name not in entered and _affects_output(model, inputs, target, name)]
+    return ReadingPlan(tuple(_same_place_per_part(leaf_places)), blocks, stream, tuple(lost))
 
 
-def _matters(model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str) -> bool:
-    """Whether the output changes with an input that was not seen to enter (it became plain numbers, for instance)."""
+def _affects_output(model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str) -> bool:
+    """Whether the output depends on an input that never entered as a tensor (it became plain numbers, for instance)."""
     moved = inputs[name].roll(1, -1 if inputs[name].shape[-1] > 1 else 0)
     try:
         with torch.no_grad(), evaluating(model):
@@ -114,65 +116,67 @@ def _matters(model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str
                 read_target(model, target, call(model, given, target), given).value
                 for given in (inputs, {**inputs, name: moved})
             )
-    except RelpropError:  # it may not be moved: then it says how others are to be read
+    except RelpropError:  # shifting it breaks the model: it describes other inputs
         return False
     return not torch.equal(before, after)
 
 
-def _shown(
+def _proved_rows(
     model: nn.Module,
     inputs: Mapping[str, Any],
     target: Any,
     leaves: Sequence[Leaf],
-    found: Sequence[Way | None],
+    paths: Sequence[LeafPath | None],
 ) -> list[dict[int, Rows | None]]:
-    """What can be shown of the last state; where it stands for nothing, of all, and of a leaf's first calls."""
-    own = [[count for count, others in (way.states if way else ()) if not others] for way in found]
-    shown = _probed(model, inputs, target, [states[-1:] for states in own])
+    """Per leaf the proved rows of its last state; where that fails, of all its states and its first calls."""
+    own = [[count for count, others in (path.states if path else ()) if not others] for path in paths]
+    last_rows = _probe_states(model, inputs, target, [states[-1:] for states in own])
     rest = []
-    for leaf, way, states, last in zip(leaves, found, own, shown, strict=True):
-        first = range(1, FIRST_CALLS + 1) if leaf.place == "input" and way is not None else ()
+    for leaf, path, states, last in zip(leaves, paths, own, last_rows, strict=True):
+        first = range(1, FIRST_CALLS + 1) if leaf.place == "input" and path is not None else ()
         rest.append([] if any(rows is not None for rows in last.values()) else sorted({*states[:-1], *first}))
-    more = _probed(model, inputs, target, rest)
-    return [{**later, **last} for last, later in zip(shown, more, strict=True)]
+    more = _probe_states(model, inputs, target, rest)
+    return [{**later, **last} for last, later in zip(last_rows, more, strict=True)]
 
 
-def _probed(
+def _probe_states(
     model: nn.Module, inputs: Mapping[str, Any], target: Any, calls: list[list[int]]
 ) -> list[dict[int, Rows | None]]:
-    """What can be shown of the states after so many calls, per leaf; the model runs no further than it must."""
+    """Per leaf the proved rows of the states after so many calls; the model runs no further than needed."""
     probe = Probe(calls, [{} for _ in calls])
     if any(calls):
         sources = Sources(inputs, probe=probe)
-        given = sources.given(inputs)
+        given = sources.live_inputs(inputs)
         with suppress(ProbedError), Propagation(rulesets.gradient, [sources], sources.live):
             call(model, given, target)
-    return probe.shown
+    return probe.proved
 
 
-def _choice(leaf: Leaf, way: Way | None, shown: Mapping[int, Rows | None]) -> Choice:
-    """The last state that stands for the leaf, if no later one would before units mix; else the leaf itself.
+def _leaf_place(leaf: Leaf, path: LeafPath | None, proved: Mapping[int, Rows | None]) -> LeafPlace:
+    """Where to read the leaf: at the last state before units mix, if its rows are proved; else at the leaf itself.
 
-    For floats (pixels, samples) also an earlier state: its rows are windows of the input.
+    For floats (pixels, samples) an earlier state will do too: its rows are windows of the input.
     """
-    whole = leaf.place == "word_embeddings"
-    if way is None:
-        return Choice(leaf.part, leaf.place, whole, reached=False, entry=leaf.entry)
-    proved = [rows for rows in shown.values() if rows is not None]
-    features = next((axes for rows in reversed(proved) if (axes := rows.spanned)), ())
-    standing = [count for count, others in way.states if not others and shown.get(count) is not None]
-    last = standing[-1] if standing else None
+    integer = leaf.place == "word_embeddings"
+    if path is None:
+        return LeafPlace(leaf.part, leaf.place, integer, reached=False, entry=leaf.entry)
+    all_rows = [rows for rows in proved.values() if rows is not None]
+    features = next((axes for rows in reversed(all_rows) if (axes := rows.spanned)), ())
+    readable = [count for count, others in path.states if not others and proved.get(count) is not None]
+    last = readable[-1] if readable else None
     place: Place = leaf.place
-    if not way.states or way.states[-1][0] == last:
+    if not path.states or path.states[-1][0] == last:
         place = "block"
-    elif last is not None and not whole:
+    elif last is not None and not integer:
         place = "features"
     else:
         last = None
-    return Choice(leaf.part, place, whole, last, features=features, entry=leaf.entry, trace=way.names[: last or 0])
+    return LeafPlace(
+        leaf.part, place, integer, last, features=features, entry=leaf.entry, trace=path.names[: last or 0]
+    )
 
 
-def _agreeing(choices: list[Choice]) -> list[Choice]:
-    """Leaves of one part are read alike: all at states, or all as they enter."""
-    low = {one.part for one in choices if one.reached and one.calls is None and one.place != "block"}
-    return [_at_leaf(one) if one.part in low and one.reached else one for one in choices]
+def _same_place_per_part(leaf_places: list[LeafPlace]) -> list[LeafPlace]:
+    """Read all leaves of one part alike: all at states, or all as they enter."""
+    low = {one.part for one in leaf_places if one.reached and one.calls is None and one.place != "block"}
+    return [_at_leaf(one) if one.part in low and one.reached else one for one in leaf_places]

@@ -1,4 +1,4 @@
-"""The mode: sees every torch call of a forward pass and lets the rules decide how its result flows back."""
+"""The propagation mode: intercepts every torch call of a forward pass and applies the rules to it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from relprop.engine.expanded_calls import detached, with_values_of
-from relprop.engine.graph_exits import CASTS_TO_INTEGERS, Leaving
-from relprop.engine.in_place_writes import Kept, Memory, kept_values
+from relprop.engine.graph_exits import CASTS_TO_INTEGERS, GraphExits
+from relprop.engine.in_place_writes import InPlaceWrites, SavedTensor, saved_values
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.observer import Observer, Run
-from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, here, refusal, with_gradient
+from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, location, refusal, with_gradient
 from relprop.engine.tensor_notes import copy_note
 from relprop.errors import InputError
 from relprop.ops import Op, op_of, positional, take_inplace
@@ -34,11 +34,11 @@ _ACTIVATION = Op("activation", elementwise.activation)
 class Propagation(TorchFunctionMode):
     """A reversible, thread-local context in which `rules` govern the backward flow of whatever is computed.
 
-    Live tensors are those that depend on the explained input: they require grad and are no parameters. Parameters are
-    detached on the way in, so that no parameter gradient is ever computed. With `leaves`, only what depends on these
-    (and on what observers make live) is live: a model's own tensors that require grad are constants like parameters.
+    A tensor is live if it depends on the explained input: it requires grad and is not a parameter. Parameters are
+    detached, so that no parameter gradient is ever computed. With `leaves`, only what depends on these (and on what
+    observers make live) is live; other tensors of the model that require grad are constants like parameters.
 
-    `noticed` holds what should be told with the result: values that left the graph and were used all the same.
+    `warnings` are to be reported with the result: values that left the graph and were used as constants.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class Propagation(TorchFunctionMode):
         self._wrapping = [one for one in self.observers if type(one).around is not Observer.around]
         self._claiming = [one for one in self.observers if type(one).claims is not Observer.claims]
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
-        self._flows: dict[str, bool] = {}  # of operations that are not torch's own: whether they have a gradient
+        self._has_gradient: dict[str, bool] = {}  # per operation that is not torch's own: whether it has a gradient
         self._lineage = Lineage(rules)
-        self._leaving = Leaving(self.is_live)
-        self._liveness = Liveness(leaves, self._leaving.notice if rules.carries == "gradient" else None)
-        self._memory = Memory(self.observers, self._liveness, self._lineage, self._leaving, self._stand_ins)
+        self._exits = GraphExits(self.is_live)
+        self._liveness = Liveness(leaves, self._exits.warn if rules.carries == "gradient" else None)
+        self._writes = InPlaceWrites(self.observers, self._liveness, self._lineage, self._exits, self._stand_ins)
         self._depth = 0
         self._expanding = 0
-        self._again = False
+        self._recomputing = False
         self._hooks: saved_tensors_hooks | None = None
 
     @property
-    def noticed(self) -> list[str]:
-        return self._leaving.noticed
+    def warnings(self) -> list[str]:
+        return self._exits.warnings
 
     # Entering and leaving.
 
@@ -71,7 +71,7 @@ class Propagation(TorchFunctionMode):
         if any(mode is not self for mode in others):
             raise InputError("a relprop.rules context is open already: leave it before another one or attribute begins")
         if self._depth == 0 and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
-            self._hooks = saved_tensors_hooks(self.keep, kept_values)
+            self._hooks = saved_tensors_hooks(self.save, saved_values)
             self._hooks.__enter__()
         self._depth += 1
         super().__enter__()  # type: ignore[no-untyped-call]
@@ -85,59 +85,59 @@ class Propagation(TorchFunctionMode):
         if self._hooks is not None:
             self._hooks.__exit__(*error)
             self._hooks = None
-        self._memory.close()
-        self._leaving.clear()
+        self._writes.close()
+        self._exits.clear()
         self._liveness.clear()
 
-    def keep(self, tensor: Tensor) -> Kept:
+    def save(self, tensor: Tensor) -> SavedTensor:
         """The tensor as it is now, for the backward pass."""
-        return self._memory.keep(tensor)
+        return self._writes.save(tensor)
 
-    def again(self) -> Propagation:
-        """The same rules and stand-ins without observers, to run a part of the model once more."""
+    def without_observers(self) -> Propagation:
+        """The same mode without observers, to run a part of the model again."""
         twin = Propagation(self.rules)
-        twin._stand_ins, twin._liveness, twin._again = self._stand_ins, self._liveness, True
-        twin._memory = Memory(twin.observers, twin._liveness, twin._lineage, twin._leaving, twin._stand_ins)
+        twin._stand_ins, twin._liveness, twin._recomputing = self._stand_ins, self._liveness, True
+        twin._writes = InPlaceWrites(twin.observers, twin._liveness, twin._lineage, twin._exits, twin._stand_ins)
         return twin
 
     # What is live.
 
     def replace(self, tensor: Tensor, stand_in: Tensor) -> None:
-        """From here on `tensor` is `stand_in`: itself, where this pass computed it, and else in every torch call."""
-        self._liveness.own(stand_in)
+        """Use `stand_in` for `tensor` from now on: in its memory if this pass computed it, else in all torch calls."""
+        self._liveness.add_live(stand_in)
         if not self._adopt(tensor, stand_in):
-            self._stand_ins[id(tensor)] = (tensor, stand_in)  # keeps `tensor` alive: its id must not be given away
+            self._stand_ins[id(tensor)] = (tensor, stand_in)  # keeps `tensor`, so that its id is not reused
 
     def _adopt(self, tensor: Tensor, live: Tensor) -> bool:
-        """Let the model's own tensor be live, so that whatever reads it, torch call or not, reads a live tensor."""
+        """Make the model's own tensor live by writing `live` to it; False where that is not possible."""
         base = tensor if tensor._base is None else tensor._base
-        if not self._liveness.is_made(base) or isinstance(tensor, Parameter) or not live.requires_grad:
+        if not self._liveness.is_constant(base) or isinstance(tensor, Parameter) or not live.requires_grad:
             return False
         if tensor.shape != live.shape or tensor.dtype != live.dtype:
             return False
         try:
-            self._memory.before_write(tensor)
+            self._writes.before_write(tensor)
             tensor.copy_(live)
-        except RuntimeError:  # several of its elements share their memory, or autograd forbids to write to this view
+        except RuntimeError:  # its elements share memory, or autograd forbids writes to this view
             return False
-        self._liveness.mark(tensor)
+        self._liveness.mark_live(tensor)
         return True
 
     def stand_in(self, tensor: Tensor) -> Tensor:
-        """What calls get in place of `tensor`: itself, unless it was replaced."""
+        """The tensor that calls get in place of `tensor`: itself, unless it was replaced."""
         while (entry := self._stand_ins.get(id(tensor))) is not None:
             tensor = entry[1]
         return tensor
 
     def is_live(self, tensor: Tensor) -> bool:
         tensor = self.stand_in(tensor)
-        return tensor.requires_grad and self._liveness.is_own(tensor)
+        return tensor.requires_grad and self._liveness.is_live(tensor)
 
-    def made_live(self, tensor: Tensor) -> Tensor:
-        """A live tensor of these values, from which relevance goes nowhere."""
+    def live_copy(self, tensor: Tensor) -> Tensor:
+        """A live tensor with these values; relevance that reaches it ends there."""
         with torch.enable_grad():
             live = tensor.detach().requires_grad_().clone()
-        self._liveness.mark(live)
+        self._liveness.mark_live(live)
         return live
 
     # Calls.
@@ -148,9 +148,9 @@ class Propagation(TorchFunctionMode):
         op = op_of(func)
         if op.query:
             if op.name == "__set__":
-                self._leaving.check_assignment(func, args)
+                self._exits.check_assignment(func, args)
             return func(*args, **(kwargs or {}))
-        if not self._again and torch._C._current_graph_task_id() != -1:  # a backward pass inside the context
+        if not self._recomputing and torch._C._current_graph_task_id() != -1:  # a backward pass inside the context
             return func(*args, **(kwargs or {}))
         if not torch.is_grad_enabled():
             return self._without_grad(op, func, args, kwargs or {})
@@ -172,33 +172,33 @@ class Propagation(TorchFunctionMode):
             return self._unruled(below, op, admitted, kwargs, out)
         if isinstance(rule, Expand) and rule.applies(admitted, kwargs, live):
             result = self._expand(op, rule, admitted, kwargs)
-        elif live or (op.in_place and self._lineage.needed and any(self._lineage.known(one) for one in admitted)):
+        elif live or (op.in_place and self._lineage.needed and any(self._lineage.has_note(one) for one in admitted)):
             result = self._live(op, admitted, kwargs)
         else:
             result = self._constant(op, func, args, admitted, kwargs)
-        return result if out is None else self._memory.write_out(out, result)
+        return result if out is None else self._writes.write_out(out, result)
 
     def _unruled(self, below: Observer, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-        """A call below the place where scores are read, as it is."""
+        """A call below the place where scores are read: no rule applies."""
         op, args, kwargs = take_inplace(op, args, kwargs)
         function = _PLAIN.get(op.name, op.function)
         if op.reshapes:
-            self._memory.before_write(args[0])
+            self._writes.before_write(args[0])
         target = args[0] if op.in_place and not op.reshapes else None
         given = args if target is None else (target.clone(), *args[1:])
-        result = below.passed(op, args, kwargs, with_gradient(op, given, kwargs, function(*given, **kwargs)))
+        result = below.after_claimed(op, args, kwargs, with_gradient(op, given, kwargs, function(*given, **kwargs)))
         for tensor in live_tensors(result):
-            self._liveness.own(tensor)
+            self._liveness.add_live(tensor)
         if target is None and out is None:
             return result
-        memory = self._memory
-        written = memory.write_out(out, result) if target is None else memory.write(target, result, given[0])
+        writes = self._writes
+        written = writes.write_out(out, result) if target is None else writes.write(target, result, given[0])
         for tensor in live_tensors(written, getattr(written, "_base", None)):
-            below.wrote(result, tensor)
+            below.after_claimed_write(result, tensor)
         return written
 
     def _admit(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
-        """Stand-ins for what has one, parameters without gradient; and whether anything is live."""
+        """The arguments with stand-ins, parameters detached; and whether any of them is live."""
         live = False
         admitted = []
         for value in values:
@@ -206,7 +206,7 @@ class Propagation(TorchFunctionMode):
                 if self._stand_ins:
                     value = self.stand_in(value)
                 if value.requires_grad:
-                    if self._liveness.is_own(value):
+                    if self._liveness.is_live(value):
                         live = True
                     else:
                         value = value.detach()
@@ -218,22 +218,22 @@ class Propagation(TorchFunctionMode):
 
     def _live(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with live tensors."""
-        gated = self.rules.get(op.name) is elementwise.sampled  # where a map is sampled is a constant all the same
-        self._leaving.check_met(op, args[:1] if gated else args, kwargs)
+        gated = self.rules.get(op.name) is elementwise.constant_grid  # the sampling positions are constant anyway
+        self._exits.check_operands(op, args[:1] if gated else args, kwargs)
         op, args, kwargs = take_inplace(op, args, kwargs)
         if op.reshapes:
-            self._memory.before_write(args[0])
+            self._writes.before_write(args[0])
             result = op.function(*args, **kwargs)
-            self._liveness.mark(result)
+            self._liveness.mark_live(result)
             return result
         if not op.in_place:
             return self._by_rules(op, args, kwargs)
         target = args[0]
-        before = target.clone()  # autograd may keep it
-        return self._memory.write(target, self._by_rules(op, args, kwargs, before), before)
+        before = target.clone()  # autograd may save it
+        return self._writes.write(target, self._by_rules(op, args, kwargs, before), before)
 
     def _by_rules(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], before: Tensor | None = None) -> Any:
-        """The call by its rule, or by that of a function which it completes. `before`: a copy of what it writes to."""
+        """The call under its rule, or that of a function that it completes. `before`: a copy of an in-place target."""
         run = self._observed()
         target = None if before is None else args[0]
         if self._lineage.needed:
@@ -241,13 +241,13 @@ class Propagation(TorchFunctionMode):
         given = args if before is None else tuple(before if one is target else one for one in args)
         result = run(op, given, kwargs)
         if (op.name in ("detach", "data") or op.name in CASTS_TO_INTEGERS) and not self._expanding:
-            self._leaving.leave(result, f'through "{op.name}"', op)
+            self._exits.record_exit(result, f'through "{op.name}"', op)
         if not isinstance(result, Tensor):
-            self._leaving.check_number(op, result)
+            self._exits.check_number(op, result)
         if self._lineage.needed:
             self._lineage.follow(op, args, kwargs, result)
             result = self._activation(op, result, target, before, run)
-        self._liveness.mark(result)
+        self._liveness.mark_live(result)
         return result
 
     def _observed(self) -> Run:
@@ -257,25 +257,25 @@ class Propagation(TorchFunctionMode):
         return run
 
     def _activation(self, op: Op, result: Any, target: Tensor | None, before: Tensor | None, run: Run) -> Any:
-        """The result as f(x) = x * const(f(x)/x), where it is an activation written by hand."""
+        """The result by the identity rule, f(x) = x * const(f(x)/x), if it is an activation written by hand."""
         x = self._lineage.activation(op, result)
         if x is None:
             return result
-        made = run(_ACTIVATION, (before if before is not None and x is target else x, result.detach()), {})
-        copy_note(result, made, passes=True)
-        return made
+        ruled = run(_ACTIVATION, (before if before is not None and x is target else x, result.detach()), {})
+        copy_note(result, ruled, passes=True)
+        return ruled
 
     def _expand(self, op: Op, rule: Expand, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Another function's calls make the graph; the values are the operation's own, to the bit."""
+        """Run the rule's function for the graph, and the operation itself for the values, equal to the bit."""
         plain = None
         if not rule.exact:
             with torch.no_grad():
-                known: dict[int, Tensor] = {}
-                plain = op.function(*detached(args, known), **detached(kwargs, known))
+                copies: dict[int, Tensor] = {}
+                plain = op.function(*detached(args, copies), **detached(kwargs, copies))
         target = args[0] if op.in_place else None
         if target is not None:
             args = (target.clone(), *args[1:])
-            self._liveness.mark(args[0])
+            self._liveness.mark_live(args[0])
         with self:
             self._expanding += 1
             try:
@@ -283,7 +283,7 @@ class Propagation(TorchFunctionMode):
                 result = result if plain is None else with_values_of(plain, result)
             finally:
                 self._expanding -= 1
-        return result if target is None else self._memory.write(target, result, args[0])
+        return result if target is None else self._writes.write(target, result, args[0])
 
     def _constant(
         self,
@@ -295,26 +295,26 @@ class Propagation(TorchFunctionMode):
     ) -> Any:
         """A call without live tensors."""
         if op.in_place and admitted and isinstance(admitted[0], Tensor):
-            self._memory.before_write(admitted[0])
-            self._leaving.check_written(op, admitted[0])
+            self._writes.before_write(admitted[0])
+            self._exits.check_written(op, admitted[0])
         result = (op.function if op.reflected else func)(*admitted, **kwargs)
         if op.custom and isinstance(result, Tensor):
             result = result.detach()  # packed weights may require a gradient
-        self._leaving.follow(op, admitted, result)
-        self._liveness.made(result, admitted)
-        if self._lineage.needed and not op.in_place and any(self._lineage.known(one) for one in admitted):
+        self._exits.follow(op, admitted, result)
+        self._liveness.add_constant(result, admitted)
+        if self._lineage.needed and not op.in_place and any(self._lineage.has_note(one) for one in admitted):
             self._lineage.follow(op, admitted, kwargs, result)
             result = self._activation(op, result, None, None, self._observed())
-            self._liveness.mark(result)
+            self._liveness.mark_live(result)
         for observer in self.observers:
             result = observer.constant(op, args, kwargs, result)
         for tensor in live_tensors(result):
-            self._liveness.own(tensor)
+            self._liveness.add_live(tensor)
         return result
 
     def _run(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.rules.carries == "relevance":
-            self._leaving.check_precision(self.rules.name, live_tensors(*args))
+            self._exits.check_precision(self.rules.name, live_tensors(*args))
         rule = self.rules.get(op.name)
         if isinstance(rule, Expand):
             rule = rule.fused
@@ -332,59 +332,59 @@ class Propagation(TorchFunctionMode):
             return guard(with_gradient(op, args, kwargs, result), op, self.rules, lacking)
         if self.rules.lacks(op.name):
             return guard(result, op, self.rules, f'which "{self.rules.name}" has no rule for, only for others like it')
-        if op.custom and op.name not in self._flows:
-            self._flows[op.name] = flows_back(result, args)
-        if not self._flows.get(op.name, True):
+        if op.custom and op.name not in self._has_gradient:
+            self._has_gradient[op.name] = flows_back(result, args)
+        if not self._has_gradient.get(op.name, True):
             return guard(result, op, self.rules, NO_GRADIENT)
         return with_gradient(op, args, kwargs, result)
 
-    # Values that leave the graph.
+    # Calls under no_grad.
 
     def _without_grad(self, op: Op, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call under `no_grad`: what it makes of live tensors is a constant to whatever follows."""
-        given, read = self._current((*args, *kwargs.values()))
+        """A call under `no_grad`: what it computes from live tensors is a constant for all that follows."""
+        given, read = self._with_stand_ins((*args, *kwargs.values()))
         args, kwargs = given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
         target = args[0] if args and take_inplace(op, args, kwargs)[0].in_place else kwargs.get("out")
         if isinstance(target, Tensor):
-            self._memory.before_write(target)
+            self._writes.before_write(target)
             if self.is_live(target) and function_running() is None:
-                self._leaving.notice(
-                    f'"{op.name}"{here()} wrote to a live tensor under no_grad: relevance flows as if it had not'
+                self._exits.warn(
+                    f'"{op.name}"{location()} wrote to a live tensor under no_grad: relevance flows as if it had not'
                 )
         result = func(*args, **kwargs)
-        if read and not self._expanding:  # an expansion's own reading is no leaving
+        if read and not self._expanding:  # reads of an expansion itself are harmless
             written = () if not isinstance(target, Tensor) else (target, target._base)
-            self._leaving.leave(
+            self._exits.record_exit(
                 (*written, *(result if isinstance(result, tuple | list) else (result,))), "under no_grad", op
             )
         return result
 
-    def _current(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
-        """Stand-ins for what has one, and whether anything was live or made of what was."""
-        found, read = [], False
+    def _with_stand_ins(self, values: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
+        """The values with stand-ins, and whether any of them is live or left the graph."""
+        current, read = [], False
         for value in values:
             if isinstance(value, Tensor):
                 value = self.stand_in(value)
-                read = read or self.is_live(value) or self._leaving.has_left(value)
+                read = read or self.is_live(value) or self._exits.has_exited(value)
             elif type(value) is tuple or type(value) is list:
-                inner, inner_read = self._current(tuple(value))
+                inner, inner_read = self._with_stand_ins(tuple(value))
                 value, read = type(value)(inner), read or inner_read
-            found.append(value)
-        return tuple(found), read
+            current.append(value)
+        return tuple(current), read
 
 
 def _within(observer: Observer, run: Run) -> Run:
     return lambda op, args, kwargs: observer.around(op, args, kwargs, run)
 
 
-# Calls that have a gradient only as something else, or a wrong one: also where no rule applies.
+# Replacements for calls without a gradient or with a wrong one, also where no rule applies.
 _PLAIN = {name: rule.function for name, rule in QUANTISED.items()} | {
     "batch_norm": partial(norm.batch_norm, F.batch_norm)
 }
 
-# Rules that make a constant of a live tensor on purpose.
+# Rules that turn a live tensor into a constant on purpose.
 _CUTS = (
-    elementwise.gate, elementwise.power, elementwise.quotient, elementwise.solution, elementwise.sampled,
-    elementwise.variance_and_mean,
-    norm.small_power, attention.constant_weights, zplus.gate, zplus.variance_and_mean, zplus.power, zplus.quotient,
+    elementwise.gate, elementwise.power, elementwise.quotient, elementwise.solution, elementwise.constant_grid,
+    elementwise.variance_and_mean, norm.small_power, attention.constant_weights, zplus.zplus_gate,
+    zplus.zplus_variance_and_mean, zplus.zplus_power, zplus.zplus_quotient,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What relevance cannot pass: refused by name, where it happens or where relevance would reach it."""
+"""Operations that relevance cannot pass: refused by name, at once or when relevance reaches them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from relprop.engine.module_stack import calls, module_of, path_of
+from relprop.engine.module_stack import module_frames, module_of, path_of
 from relprop.errors import UnruledOpError
 from relprop.ops import LIKE, VALUELESS, Op
 from relprop.rulebook.product import live_tensors
@@ -21,7 +21,7 @@ NO_GRADIENT = "an operation without a gradient: use a method that needs none, su
 
 
 def function_running() -> str | None:
-    """The name of the autograd function of the model's own whose forward pass is running."""
+    """The name of the model's own autograd function whose forward pass is running, if any."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "forward" and frame.f_code.co_argcount:
@@ -32,13 +32,14 @@ def function_running() -> str | None:
     return None
 
 
-def here() -> str:
-    running = [module_of(frame) for frame in calls()]
+def location() -> str:
+    """The running module as ' in "path"'; empty outside of modules."""
+    running = [module_of(frame) for frame in module_frames()]
     return f' in "{path_of(running[0], running[-1])}"' if running else ""
 
 
 def flows_back(result: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a gradient would: torch itself only warns of operations that have none, or fails far from them."""
+    """Whether a gradient flows from result to args: torch only warns if there is none, or fails far away."""
     results = live_tensors(result)
     if not results:
         return False
@@ -46,31 +47,31 @@ def flows_back(result: Any, args: tuple[Any, ...]) -> bool:
         warnings.simplefilter("ignore")
         try:
             zeros = [torch.zeros_like(one) for one in results]
-            found = torch.autograd.grad(results, live_tensors(*args), zeros, retain_graph=True, allow_unused=True)
+            grads = torch.autograd.grad(results, live_tensors(*args), zeros, retain_graph=True, allow_unused=True)
         except (RuntimeError, NotImplementedError):
             return False
-    return any(one is not None for one in found)
+    return any(one is not None for one in grads)
 
 
 def refusal(op: Op, reason: str, where: str | None = None) -> UnruledOpError:
-    return UnruledOpError(f'relevance reached "{op.name}"{here() if where is None else where}, {reason}')
+    return UnruledOpError(f'relevance reached "{op.name}"{location() if where is None else where}, {reason}')
 
 
 def with_gradient(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-    """The result. A number made of live tensors that has lost its gradient would be taken for a constant: refused."""
+    """The result. Raises if floats computed from live tensors have no gradient: they would count as constants."""
     if isinstance(result, Tensor) and result.requires_grad:
         return result
-    found = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
-    lost = any(one.is_floating_point() for one in found) and not live_tensors(*found)
-    meant = op.name in VALUELESS or op.name in LIKE or op.name in ("detach", "data")
-    if lost and not meant and live_tensors(*args, *kwargs.values()):
+    results = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
+    lost = any(one.is_floating_point() for one in results) and not live_tensors(*results)
+    intended = op.name in VALUELESS or op.name in LIKE or op.name in ("detach", "data")
+    if lost and not intended and live_tensors(*args, *kwargs.values()):
         raise refusal(op, NO_GRADIENT)
     return result
 
 
 def guard(result: Any, op: Op, rules: RuleSet, reason: str) -> Any:
-    """Relevance that reaches such an operation is an error; on a branch that it never reaches, no harm."""
-    where = here()
+    """The result; raises in the backward pass if relevance reaches it. Branches without relevance are harmless."""
+    where = location()
 
     def refuse(relevance: Tensor) -> None:
         if not _gradient_flows(rules) and torch.count_nonzero(relevance):
@@ -78,25 +79,25 @@ def guard(result: Any, op: Op, rules: RuleSet, reason: str) -> Any:
 
     results = [one for one in (result if isinstance(result, tuple | list) else (result,)) if isinstance(one, Tensor)]
     if op.custom and any(one.is_floating_point() for one in results) and not live_tensors(results):
-        raise refusal(op, reason, where)  # it would be taken for a constant
+        raise refusal(op, reason, where)  # it would count as a constant
     for tensor in live_tensors(results):
         tensor.register_hook(refuse)
     return result
 
 
 def _gradient_flows(rules: RuleSet) -> bool:
-    """Whether the way back is the gradient's, of rules that carry relevance after it."""
-    return rules.way.phase is not None and rules.way.phase.gradient
+    """Whether a two-way pass is in its gradient phase."""
+    return rules.settings.phase is not None and rules.settings.phase.gradient
 
 
 def opaque_functions(value: Tensor) -> Iterator[Any]:
-    """Functions with a backward pass of their own, in the graph of `value`: they are no torch calls."""
-    nodes, seen = [value.grad_fn], set()
+    """The model's own autograd functions in the graph of `value`: they are not torch calls."""
+    nodes, visited = [value.grad_fn], set()
     while nodes:
         node = nodes.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         nodes += [following for following, _ in node.next_functions]
         cls = getattr(node, "_forward_cls", None)
         if cls is not None and not cls.__module__.startswith("relprop."):
@@ -104,7 +105,7 @@ def opaque_functions(value: Tensor) -> Iterator[Any]:
 
 
 def guard_opaque(value: Tensor, rules: RuleSet) -> None:
-    """They would take relevance for a gradient: relevance that reaches one is an error."""
+    """Raise in the backward pass if relevance reaches one: it would be treated as a gradient."""
     for node in opaque_functions(value) if rules.carries == "relevance" else ():
         name = node._forward_cls.__name__
 

@@ -1,4 +1,4 @@
-"""Where relevance ends: the tensors that the scores of each part are read from, made live in the running model."""
+"""The sources of scores: per part the live tensors at which relevance ends and scores are read."""
 
 from __future__ import annotations
 
@@ -13,176 +13,190 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from relprop.engine.leaves import Leaf, Lookup, Place, Shadows, batch_of, describes, explained, tensors, told_apart
+from relprop.engine.leaves import (
+    IntegerTracker,
+    Leaf,
+    Lookup,
+    Place,
+    batch_of,
+    describes_other_inputs,
+    distinct_parts,
+    explained_parts,
+    tensors,
+)
 from relprop.engine.observer import Observer
-from relprop.engine.survey import Choice, Reading, hands_on
-from relprop.engine.units import Rows, prove, rows_of_leaf
+from relprop.engine.survey import LeafPlace, ReadingPlan, returns_input
+from relprop.engine.units import Rows, proved_rows, rows_of_leaf
 from relprop.ops import Op
 
-KEPT_PROOFS = 64
-# "leaf": every part as it enters. "tokens": token ids as they enter, all else where it is read by default.
+MAX_CACHED_PROOFS = 64
+# "leaf": every part as it enters. "tokens": token ids as they enter, all other parts at their default place.
 At = Literal["block", "word_embeddings", "input", "leaf", "tokens"]
 PLACES = ("block", "word_embeddings", "input")
 
 
 class MisfitError(Exception):
-    """The model did not run as it did when it was surveyed, or its rows are not what they were."""
+    """The model does not run as in its survey, or its rows are not those of the reading plan."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A live tensor that scores of a part are read from."""
+    """A live tensor at which scores of a part are read."""
 
     part: str
     place: Place
     leaf: Tensor
     rows: Rows
-    enters: bool  # the part itself as it enters, not a state further up
-    whole_numbers: bool  # the part is of whole numbers
+    enters: bool  # the leaf itself, not a hidden state further up
+    is_integer: bool  # the part consists of integers
     features: tuple[int, ...] = ()  # axes of the part that are features of its units
     lookup: Lookup | None = None
-    looked_up: Tensor | None = None  # the whole numbers that the lookup embedded
+    looked_up: Tensor | None = None  # the integers that the lookup embedded
 
 
-Edit = Callable[[Source], Tensor]  # the source's own values, changed
+Edit = Callable[[Source], Tensor]  # returns new values for the source
 
 
 @dataclass
 class Probe:
-    """States to be tried, per leaf, by the number of calls that they come after; and what was shown of each."""
+    """Per leaf the states to test, as the number of calls before them; and their proved rows."""
 
     calls: list[list[int]]
-    shown: list[dict[int, Rows | None]]
+    proved: list[dict[int, Rows | None]]
     mixed: Counter[int] = field(default_factory=Counter)
 
     def done(self, number: int, count: int) -> bool:
-        """Whether a leaf has nothing left to try: what is mixed three times over stays so."""
+        """Whether a leaf has no state left to test; after three mixed states the rest is mixed too."""
         return not self.calls[number] or count >= self.calls[number][-1] or self.mixed[number] >= 3
 
 
 class ProbedError(MisfitError):
-    """No error: everything was tried, the rest of the model need not run."""
+    """Not a failure: every state was tested, so the rest of the model need not run."""
 
 
 class Sources(Observer):
-    """Makes parts live where they enter, and moves on to the state that a reading names.
+    """Makes each part live at the place that the reading plan names.
 
-    Up to that state nothing flows back, so no rule applies: it runs as it is, and shows that its rows are the units.
+    Below that place nothing flows back and no rule applies; the plain gradient there proves that rows are units.
     `edit(source)` may change a source's values before they are used. Without `live` nothing flows back at all.
     """
 
     def __init__(
         self,
         inputs: Mapping[str, Any],
-        reading: Reading | None = None,
+        plan: ReadingPlan | None = None,
         edit: Edit | None = None,
         live: bool = True,
         probe: Probe | None = None,
     ) -> None:
-        self.parts = told_apart(explained(inputs))
+        self.parts = distinct_parts(explained_parts(inputs))
         self._inputs = inputs
         self._digest: tuple[Any, ...] | None = None
         self.placed: list[Source] = []
         self.leaves: list[Leaf] = []
-        self._shadows = Shadows(self.parts)
-        self._reading, self._edit, self._live, self._probe = reading, edit, live, probe
-        self._below: dict[int, tuple[Tensor, frozenset[int]]] = {}  # states that depend on leaves not yet placed
-        self._calls: dict[int, int] = {}  # per leaf: how many calls depended on it
-        self._trace: dict[int, list[str]] = {}  # and what they were
-        self._waiting: set[int] = set()  # leaves that are to be read further up
+        self._integers = IntegerTracker(self.parts)
+        self._plan, self._edit, self._live, self._probe = plan, edit, live, probe
+        self._below: dict[int, tuple[Tensor, frozenset[int]]] = {}  # states below the place of their leaves
+        self._calls: dict[int, int] = {}  # per leaf: the number of calls that depended on it
+        self._trace: dict[int, list[str]] = {}  # per leaf: the names of these calls
+        self._waiting: set[int] = set()  # leaves whose place is further up
 
     @property
     def mixed(self) -> set[str]:
-        """Parts that also enter in a way that was not followed."""
-        return self._shadows.mixed
+        """Parts that also enter through calls that are not tracked."""
+        return self._integers.mixed
 
     @property
     def unfollowed(self) -> tuple[str, ...]:
-        """Parts that the output depends on, and nobody knows how."""
-        return () if self._reading is None else self._reading.unfollowed
+        """Parts that the output depends on, through calls that are not tracked."""
+        return () if self._plan is None else self._plan.unfollowed
 
     @property
     def live(self) -> list[Tensor]:
-        """What is live before the model runs: its inputs of floats."""
+        """The leaves that are live before the model runs: its float inputs."""
         return [leaf.tensor for leaf in self.leaves if leaf.tensor.requires_grad]
 
     @property
     def all_placed(self) -> bool:
-        entered = self._reading is None or len(self.leaves) == len(self._reading.choices)
+        entered = self._plan is None or len(self.leaves) == len(self._plan.leaf_places)
         return entered and not self._waiting
 
     @property
-    def passed_by(self) -> list[Tensor]:
-        """Leaves below the places where they are read: nothing should flow back to them."""
+    def leaves_below(self) -> list[Tensor]:
+        """Leaves whose scores are read further up: nothing should flow back to them."""
         placed = {id(source.leaf) for source in self.placed}
         return [leaf.tensor for leaf in self.leaves if leaf.tensor.requires_grad and id(leaf.tensor) not in placed]
 
-    def given(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs with every part of floats made live. None of the caller's own graph or gradients comes along."""
+    def live_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs with every float part made live, detached from the caller's own graph."""
         floats = {name: value for name, value in self.parts.items() if value.is_floating_point()}
-        made = {}
+        live = {}
         for name, value in floats.items():
             elements = torch.arange(value.numel(), device=value.device).view(value.shape)
-            made[name] = self._enter(Leaf(name, value.detach(), elements, "input", "float"), value)
+            live[name] = self._enter(Leaf(name, value.detach(), elements, "input", "float"), value)
         detached = {n: v.detach() for n, v in inputs.items() if isinstance(v, Tensor) and v.requires_grad}
-        return {**inputs, **detached, **self.parts, **made}
+        return {**inputs, **detached, **self.parts, **live}
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
-        if not self._shadows.concern(args, kwargs):
+        if not self._integers.tracks(args, kwargs):
             return result
-        entering = self._shadows.entering(op, args, result)
+        entering = self._integers.entry_of(op, args, result)
         if entering is None:
-            self._shadows.follow(op, args, kwargs, result)
+            self._integers.follow(op, args, kwargs, result)
             return result
-        whole, part, elements = entering
+        integers, part, elements = entering
 
         def lookup(other: Tensor) -> Tensor:
             with torch.no_grad():
-                return op.function(*(other if one is whole else one for one in args), **kwargs)  # type: ignore[no-any-return]
+                return op.function(*(other if one is integers else one for one in args), **kwargs)  # type: ignore[no-any-return]
 
         entry = f"{op.name} {list(result.shape[elements.dim() :])}"
-        leaf = Leaf(part, result.detach(), elements, "word_embeddings", entry, lookup, whole)
+        leaf = Leaf(part, result.detach(), elements, "word_embeddings", entry, lookup, integers)
         table = any(isinstance(one, Parameter) for one in tensors(args))
         return self._enter(leaf, result, table)
 
     def _enter(self, leaf: Leaf, values: Tensor, table: bool = True) -> Tensor:
-        """A new leaf. (The model gets a copy: it may write to it in place.)
+        """Add a leaf; returns its values for the model, as a copy that the model may overwrite.
 
-        What is not looked up in a `table` of the model may be a state that the rules made a constant: where it does not
-        enter by itself, it is no leaf.
+        Without a lookup `table` of the model, it may be a state that the rules made constant: if the plan does not
+        expect it next, it is not a leaf.
         """
         number = len(self.leaves)
-        choice = self._choice(number, leaf)
-        if choice is None and self._reading is not None:
+        planned = self._next_place(number, leaf)
+        if planned is None and self._plan is not None:
             if table:
-                raise MisfitError(f'"{leaf.part}" enters otherwise than before')
+                raise MisfitError(f'"{leaf.part}" enters differently than before')
             return values
-        if (choice is None and self._probe is None) or (choice is not None and choice.reached and choice.calls is None):
-            return self._place(leaf, choice)
+        if (planned is None and self._probe is None) or (
+            planned is not None and planned.reached and planned.calls is None
+        ):
+            return self._place(leaf, planned)
         self.leaves.append(leaf)
-        if choice is None or choice.reached:
+        if planned is None or planned.reached:
             leaf.tensor.requires_grad_()
             values = leaf.tensor.clone()
             self._below[id(values)] = (values, frozenset((number,)))
             self._waiting.add(number)
         return values
 
-    def _choice(self, number: int, leaf: Leaf) -> Choice | None:
-        """Where the leaf is to be read, if it is the one that comes next."""
-        if self._reading is None or number >= len(self._reading.choices):
+    def _next_place(self, number: int, leaf: Leaf) -> LeafPlace | None:
+        """The place of the leaf, if it is the one that the plan expects next."""
+        if self._plan is None or number >= len(self._plan.leaf_places):
             return None
-        choice = self._reading.choices[number]
-        return choice if (choice.part, choice.entry) == (leaf.part, leaf.entry) else None
+        planned = self._plan.leaf_places[number]
+        return planned if (planned.part, planned.entry) == (leaf.part, leaf.entry) else None
 
-    def _place(self, leaf: Leaf, choice: Choice | None) -> Tensor:
-        place, features = (leaf.place, ()) if choice is None else (choice.place, choice.features)
+    def _place(self, leaf: Leaf, planned: LeafPlace | None) -> Tensor:
+        place, features = (leaf.place, ()) if planned is None else (planned.place, planned.features)
         rows = rows_of_leaf(leaf, self.parts[leaf.part].shape, features)
-        whole = leaf.place == "word_embeddings"
-        tensor = self._made(Source(leaf.part, place, leaf.tensor, rows, True, whole, features, leaf.lookup, leaf.whole))
+        integer = leaf.place == "word_embeddings"
+        tensor = self._make_live(
+            Source(leaf.part, place, leaf.tensor, rows, True, integer, features, leaf.lookup, leaf.integers)
+        )
         self.leaves.append(replace(leaf, tensor=tensor))
         return tensor.clone()
 
-    def _made(self, source: Source) -> Tensor:
+    def _make_live(self, source: Source) -> Tensor:
         source = replace(source, leaf=source.leaf.detach())
         values = source.leaf if self._edit is None else self._edit(source)
         leaf = values.detach().requires_grad_(self._live)
@@ -190,102 +204,108 @@ class Sources(Observer):
         return leaf
 
     def claims(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call is made with states that depend on leaves not yet placed."""
+        """Whether a call reads states below the place of their leaves."""
         return bool(self._below) and any(id(one) in self._below for one in tensors((*args, *kwargs.values())))
 
-    def passed(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
-        """Takes the result of such a call; gives what the model gets for it."""
-        made = [one for one in tensors((result,)) if one.requires_grad]
-        if not made:
+    def after_claimed(self, op: Op, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Any:
+        """After a claimed call: returns what the model gets as its result."""
+        results = [one for one in tensors((result,)) if one.requires_grad]
+        if not results:
             return result
         given = [one for one in tensors((*args, *kwargs.values())) if one.requires_grad]
         if self._probe is None and any(id(one) not in self._below for one in given):
             raise MisfitError("a part meets others before the place where it is read")
         origins = frozenset[int]().union(*(self._below[id(one)][1] for one in given if id(one) in self._below))
-        if hands_on(given, made):
-            self._below[id(made[0])] = (made[0], origins)
+        if returns_input(given, results):
+            self._below[id(results[0])] = (results[0], origins)
             return result
         for number in origins:
             self._calls[number] = self._calls.get(number, 0) + 1
             self._trace.setdefault(number, []).append(op.name)
-        for one in made:
+        for one in results:
             self._below[id(one)] = (one, origins)
         return self._arrive(origins, result) if isinstance(result, Tensor) else result
 
-    def wrote(self, result: Tensor, tensor: Tensor) -> None:
+    def after_claimed_write(self, result: Tensor, tensor: Tensor) -> None:
         if id(result) in self._below:
             self._below[id(tensor)] = (tensor, self._below[id(result)][1])
 
     def _arrive(self, origins: frozenset[int], state: Tensor) -> Tensor:
         if self._probe is not None:
-            return self._try(self._probe, origins, state)
-        assert self._reading is not None
-        here = {number for number in origins if self._reading.choices[number].calls == self._calls[number]}
+            return self._try_state(self._probe, origins, state)
+        assert self._plan is not None
+        here = {number for number in origins if self._plan.leaf_places[number].calls == self._calls[number]}
         if not here:
             return state
-        if here != origins or any(list(self._reading.choices[n].trace) != self._trace[n] for n in here):
-            raise MisfitError("it runs otherwise than before")
+        if here != origins or any(list(self._plan.leaf_places[n].trace) != self._trace[n] for n in here):
+            raise MisfitError("it runs differently than before")
         number = min(origins)
-        leaf, choice = self.leaves[number], self._reading.choices[number]
-        rows = self._shown(origins, state)
+        leaf, planned = self.leaves[number], self._plan.leaf_places[number]
+        rows = self._proved_rows(origins, state)
         if rows is None or not self._are_units(rows, self.parts[leaf.part]):
             raise MisfitError(f'the rows of its first block are not the units of "{leaf.part}"')
-        tensor = self._made(Source(leaf.part, choice.place, state, rows, False, choice.whole, choice.features))
-        self._let_go(origins)
+        tensor = self._make_live(
+            Source(leaf.part, planned.place, state, rows, False, planned.integer, planned.features)
+        )
+        self._release(origins)
         return tensor.clone()
 
-    def _shown(self, origins: frozenset[int], state: Tensor) -> Rows | None:
-        """The rows of a state, if they read windows of one part. Kept while all that is not floats stays the same."""
+    def _proved_rows(self, origins: frozenset[int], state: Tensor) -> Rows | None:
+        """The rows of a state, if they read windows of one part; cached by the inputs that are not floats."""
         own = [self.leaves[number] for number in sorted(origins)]
         if len({leaf.part for leaf in own}) > 1:
             return None
-        proofs = {} if self._reading is None else self._reading.proofs
+        proofs = {} if self._plan is None else self._plan.proofs
         key = (origins, state.shape, self._contents())
-        if (known := proofs.get(key)) is not None:
-            return known  # type: ignore[no-any-return]
-        if len(proofs) >= KEPT_PROOFS:
+        if (cached := proofs.get(key)) is not None:
+            return cached
+        if len(proofs) >= MAX_CACHED_PROOFS:
             proofs.clear()
-        proofs[key] = rows = prove(state, own, self.parts[own[0].part].shape)
+        proofs[key] = rows = proved_rows(state, own, self.parts[own[0].part].shape)
         return rows
 
     def _are_units(self, rows: Rows | None, part: Tensor) -> bool:
-        """Whether rows are a token each; or of anything but tokens, one of several windows of an example."""
+        """Whether each row is a token; or, for other parts, one of several windows of an example."""
         if rows is None:
             return False
         tokens = part.dim() == 2 and not part.is_floating_point()
         return rows.single or (not tokens and prod(rows.grid) > batch_of(self._inputs) and rows.differ)
 
     def _contents(self) -> tuple[Any, ...]:
-        """What of the inputs may decide where rows lie: whole numbers, masks, and the shapes of all."""
+        """What of the inputs may decide where rows lie: integers, masks, and all shapes."""
         if self._digest is None:
             steering = {n: v for n, v in self._inputs.items() if isinstance(v, Tensor)}
             self._digest = tuple(
-                (name, value.shape, _digest(value) if describes(name) or not value.is_floating_point() else None)
+                (
+                    name,
+                    value.shape,
+                    _digest(value) if describes_other_inputs(name) or not value.is_floating_point() else None,
+                )
                 for name, value in steering.items()
             )
         return self._digest
 
-    def _try(self, probe: Probe, origins: frozenset[int], state: Tensor) -> Tensor:
+    def _try_state(self, probe: Probe, origins: frozenset[int], state: Tensor) -> Tensor:
         due = [number for number in origins if self._calls[number] in probe.calls[number]]
         if not due:
             return state
-        shown = self._shown(origins, state)
+        rows = self._proved_rows(origins, state)
         for number in due:
-            units = self._are_units(shown, self.parts[self.leaves[number].part])
-            probe.shown[number][self._calls[number]] = shown if units else None
-            probe.mixed[number] += shown is None
+            units = self._are_units(rows, self.parts[self.leaves[number].part])
+            probe.proved[number][self._calls[number]] = rows if units else None
+            probe.mixed[number] += rows is None
         if all(probe.done(number, self._calls[number]) for number in origins):
-            self._let_go(origins)
+            self._release(origins)
             state = state.detach()
         if all(probe.done(number, self._calls.get(number, 0)) for number in range(len(probe.calls))):
             raise ProbedError
         return state
 
-    def _let_go(self, origins: frozenset[int]) -> None:
+    def _release(self, origins: frozenset[int]) -> None:
         self._waiting -= origins
         self._below = {key: entry for key, entry in self._below.items() if not entry[1] <= origins}
 
 
 def _digest(value: Tensor) -> bytes:
-    """Equal for equal contents."""
+    """A hash of the contents."""
     return hashlib.sha256(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()).digest()

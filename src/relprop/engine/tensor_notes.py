@@ -1,4 +1,4 @@
-"""What is known of one tensor of a pass, written on the tensor itself and gone with it."""
+"""Notes about how a tensor was computed, stored as an attribute of the tensor and deleted with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTE = "_relprop_note"
 
 @dataclass(eq=False)
 class Root:
-    """A tensor as it is now. If it is written to, a copy of its old values takes its place."""
+    """A tensor at its present version; a copy of its old values replaces it before it is overwritten."""
 
     tensor: Tensor
     version: int
@@ -24,17 +24,17 @@ class Root:
 
 @dataclass(frozen=True)
 class Origin:
-    """A function f of one root, element by element."""
+    """An elementwise function f of one root."""
 
     root: Root
     at_zero: float = 0.0  # f(0)
     curved: bool = False  # f is not affine
-    passes: bool = True  # it flows back as root * const(f(root) / root)
+    passes: bool = True  # the identity rule is already applied: it flows back as root * const(f(root) / root)
     saturates: bool = False  # a multiple of tanh or erf
 
 
 @dataclass(frozen=True)
-class Summary:
+class Reduction:
     """A sum (or mean), a maximum, or log(sum(exp)) over some of a root's dimensions, up to scale and shape."""
 
     kind: str
@@ -46,21 +46,21 @@ class Summary:
 class Centred:
     """z = x - mean(x) times constants."""
 
-    z: Root | None  # None: the tensor itself
-    dims: Any  # of the mean
-    normed: bool  # whether 1/std is among the constants
+    z: Root | None  # None: z is the tensor itself
+    dims: Any  # over which the mean is taken
+    normed: bool  # 1/std is among the constants
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is known of one tensor."""
+    """How one tensor was computed."""
 
     version: int
     origin: Origin | None = None
-    summary: Summary | None = None
-    exponential: bool = False  # exp(...), perhaps masked
-    exponent: Root | None = None  # of exp(...) as it is
-    weights: Root | None = None  # of a product with exp(...): attention before its normalisation
+    reduction: Reduction | None = None
+    exponential: bool = False  # exp(...), possibly masked
+    exponent: Root | None = None  # x of exp(x) without a mask
+    weights: Root | None = None  # exp(x) of a product exp(x) v: attention before its normalisation
     log_softmax: bool = False
     centred: Centred | None = None
 
@@ -73,7 +73,7 @@ def set_note(tensor: Tensor, note: Note | None) -> None:
 
 
 def copy_note(source: Tensor, target: Tensor, passes: bool) -> None:
-    """`target` has the values of `source`."""
+    """Copy the note of `source` to `target`, which has the same values."""
     note: Note = getattr(source, NOTE)
     assert note.origin is not None
     set_note(target, replace(note, version=target._version, origin=replace(note.origin, passes=passes)))

@@ -1,9 +1,9 @@
-"""Which unit of its part each row of a state is: shown by gradients, not guessed from shapes.
+"""Proves with gradients which unit of its part each row of a hidden state is; shapes are not trusted.
 
-A row is what stands along the feature axis at one place of all the others. The rows' numbers are written, digit by
-digit, as powers of two on what flows back from them. Scaling by a power of two is exact in floating point, so where a
-single row flows back to a number of the input, the digit is read off exactly; where several do, no power of two comes
-out. All of it flows through what lies below that state alone.
+A row is the vector along the feature axis at one position of the other axes. Row numbers are encoded digit by digit:
+the gradient that starts at a row is scaled by 2^digit. Scaling by a power of two is exact in floating point, so if a
+single row reads an input number, the ratio of scaled to plain gradient there is exactly that power; if several rows
+read it, the ratio is no power of two. The gradient passes only through what lies below the state.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import Tensor
 
 from relprop.engine.leaves import CONSTANT, Leaf
 
-# How many rows may read the same number of an input (windows that overlap). More would be no place of its own.
+# How many rows may read the same input number (overlapping windows).
 MOST_OVERLAP = 8
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a state and what each of them reads of a part: the elements `low` to `high`, both included.
+    """The rows of a state, and the window of the part that each row reads: elements `low` to `high`, both included.
 
-    A row that reads none (a class token, a learned prompt) has low > high.
+    A row that reads nothing (a class token, a learned prompt) has low > high.
     """
 
     axis: int | None  # the state's feature axis; None where every number is a row
@@ -35,18 +35,18 @@ class Rows:
     shape: tuple[int, ...]  # of the part
 
     def of(self, state: Tensor) -> Tensor:
-        """[rows, features]."""
+        """The state as [rows, features]."""
         return state.reshape(len(self.low), -1) if self.axis in (None, -1) else state.movedim(1, -1).flatten(0, -2)
 
     def back(self, rows: Tensor, shape: Sequence[int]) -> Tensor:
-        """The state of this shape whose rows these are."""
+        """The state of this shape with these rows."""
         if self.axis in (None, -1):
             return rows.reshape(shape)
         return rows.reshape(*self.grid, -1).movedim(-1, 1)
 
     @property
     def elements(self) -> Tensor:
-        """[rows]: the element that each row reads, -1 for none. Of rows that read one."""
+        """[rows]: the flat index of the element that each row reads, -1 for none. For `single` rows."""
         index = torch.zeros(len(self.low), dtype=torch.long, device=self.low.device)
         for axis, size in enumerate(self.shape):
             index = index * size + self.low[:, axis]
@@ -58,30 +58,30 @@ class Rows:
 
     @property
     def single(self) -> bool:
-        """Every row reads one element at most, as a token's does."""
+        """Whether every row reads at most one element, as that of a token does."""
         return bool((self.high <= self.low).all())
 
     @property
     def differ(self) -> bool:
-        """Rows read different windows, or there is but one of an example that reads."""
+        """Whether rows read different windows, or each example has only one row that reads."""
         windows = torch.cat([self.low[:, 1:], self.high[:, 1:]], 1)[~self.empty]
         alone = int(torch.bincount(self.low[~self.empty, 0]).max()) == 1
         return alone or (windows.shape[1] > 0 and len(torch.unique(windows, dim=0)) > 1)
 
     @property
     def spanned(self) -> tuple[int, ...]:
-        """Axes of the part that every row reads from end to end, if rows differ at all: its features."""
+        """Axes of the part that every row reads from end to end: its features. Empty if rows do not differ."""
         low, high = self.low[~self.empty], self.high[~self.empty]
         size = torch.tensor(self.shape, device=low.device)
-        whole = ((low == 0) & (high == size - 1)).all(0)
-        whole[0] = False
+        full = ((low == 0) & (high == size - 1)).all(0)
+        full[0] = False
         differ = len(self.shape) > 1 and len(torch.unique(low[:, 1:], dim=0)) > 1
-        return tuple(torch.nonzero(whole).flatten().tolist()) if differ else ()
+        return tuple(torch.nonzero(full).flatten().tolist()) if differ else ()
 
 
 @dataclass(frozen=True)
-class Columns:
-    """To which example and unit the rows of a state belong; -1 for a row that is none of them."""
+class UnitIndex:
+    """The example and unit of each row of a state; -1 for a row that belongs to no unit."""
 
     example: Tensor  # [rows]
     unit: Tensor
@@ -89,26 +89,27 @@ class Columns:
     units: int
     windows: Tensor | None = None  # [examples, units, axes of the part but the batch, 2]: first and last element
 
-    def added(self, values: Tensor) -> Tensor:
-        """[examples, units] from values of the rows."""
+    def summed(self, values: Tensor) -> Tensor:
+        """[examples, units]: the sums of the rows' values."""
         kept = self.unit >= 0
         index = (self.example * self.units + self.unit)[kept].to(values.device)
         total = values.new_zeros(self.examples * self.units)
         return total.index_add(0, index, values[kept.to(values.device)]).view(self.examples, self.units)
 
 
-def columns(
+def unit_index(
     rows: Rows,
     examples: int,
     axis: int | None,
     by_element: bool,
     features: tuple[int, ...] = (),
     owner: Tensor | None = None,
-) -> Columns:
-    """`axis`: the part's axis of examples; None where `owner` tells the example of each row, or there is but one.
+) -> UnitIndex:
+    """The example and unit of each row.
 
-    `by_element`: units are the part's elements, those along `features` together, whatever row reads them. Else they are
-    the rows, in their order; rows that read the same in every example are one.
+    `axis`: the part's batch axis; None where `owner` gives the example of each row, or there is only one example.
+    `by_element`: units are the part's elements, joined along `features`. Otherwise units are the rows, in their order;
+    rows that read the same window in every example are one unit.
     """
     example = torch.zeros(len(rows.low), dtype=torch.long, device=rows.low.device) if owner is None else owner
     if axis is not None:
@@ -119,12 +120,12 @@ def columns(
         unit = torch.zeros_like(example)
         for i in others:
             unit = unit * rows.shape[i] + rows.low[:, i]
-        return Columns(example, torch.where(rows.empty, -1, unit), examples, prod(rows.shape[i] for i in others))
+        return UnitIndex(example, torch.where(rows.empty, -1, unit), examples, prod(rows.shape[i] for i in others))
     return _by_row(rows, example, examples, axis)
 
 
 def _with_empty_rows(example: Tensor, grid: tuple[int, ...], examples: int) -> Tensor:
-    """Rows that read nothing belong to the example beside whose rows they stand."""
+    """Give rows that read nothing the example of the rows beside them."""
     known = example >= 0
     if bool(known.all()):
         return example
@@ -134,8 +135,8 @@ def _with_empty_rows(example: Tensor, grid: tuple[int, ...], examples: int) -> T
     return example
 
 
-def _by_row(rows: Rows, example: Tensor, examples: int, axis: int | None) -> Columns:
-    """Rows of an example, in their order, are its units; examples with fewer rows end in units that read nothing."""
+def _by_row(rows: Rows, example: Tensor, examples: int, axis: int | None) -> UnitIndex:
+    """Units are the rows of an example, in their order; examples with fewer rows end in units that read nothing."""
     axes = [i for i in range(len(rows.shape)) if i != axis]
     counts = torch.bincount(example[example >= 0], minlength=examples)
     own = [torch.nonzero(example == number).flatten() for number in range(examples)]
@@ -147,13 +148,13 @@ def _by_row(rows: Rows, example: Tensor, examples: int, axis: int | None) -> Col
     unit = torch.full_like(example, -1)
     for mine in own:
         unit[mine] = index[: len(mine)]
-    return Columns(example, unit, examples, len(first), windows[:, first])
+    return UnitIndex(example, unit, examples, len(first), windows[:, first])
 
 
 def _distinct(windows: Tensor, empty: Tensor) -> tuple[Tensor, Tensor]:
-    """Which windows are the first of their kind, and for each window the number of its kind, in that order."""
+    """The indices of the distinct windows, in order of first appearance; and per window its number among these."""
     number = torch.arange(len(empty), device=empty.device)
-    keys = torch.cat([windows, torch.where(empty, number, -1)[:, None]], 1)  # empty ones are each their own
+    keys = torch.cat([windows, torch.where(empty, number, -1)[:, None]], 1)  # each empty window counts as distinct
     kinds, index = torch.unique(keys, dim=0, return_inverse=True)
     first = torch.full((len(kinds),), len(keys), device=keys.device).scatter_reduce(0, index, number, "amin")
     order = first.argsort()
@@ -161,22 +162,22 @@ def _distinct(windows: Tensor, empty: Tensor) -> tuple[Tensor, Tensor]:
     return first[order], rank[index]
 
 
-def owners(rows: Rows, plain: Tensor, scaled: Tensor) -> Tensor | None:
-    """The example of each row, read off what flowed back to the state from all examples, example i scaled by 2^i.
+def row_owners(rows: Rows, plain: Tensor, scaled: Tensor) -> Tensor | None:
+    """The example of each row, from the gradients of all examples: `plain`, and `scaled` by 2^i for example i.
 
-    None where a row belongs to several. Rows that nothing flowed back to belong to the example before them.
+    None if a row belongs to several examples. Rows without a gradient belong to the example of the row before.
     """
     flows = [rows.of(one) for one in (plain, scaled)]
     before, after = (one @ _noise(one.shape[-1], one) for one in flows)
     power = _power(before, after, coarse=before.dtype.itemsize < 8)
     if power is None:
         return None
-    known = torch.where(before != 0, torch.arange(len(before), device=before.device), 0).cummax(0).values
-    return power[known]
+    latest = torch.where(before != 0, torch.arange(len(before), device=before.device), 0).cummax(0).values
+    return power[latest]
 
 
 def rows_of_leaf(leaf: Leaf, shape: Sequence[int], features: tuple[int, ...] = ()) -> Rows:
-    """Of a leaf it is known: each leading position is one element. With a feature axis, a row has all of them."""
+    """The rows of a leaf: each leading position is one element; along a feature axis, a row holds all elements."""
     axis = None if leaf.elements.dim() == leaf.tensor.dim() else -1
     elements, last = leaf.elements, leaf.elements
     if axis is None and features in ((1,), (len(shape) - 1,)):
@@ -190,13 +191,13 @@ def rows_of_leaf(leaf: Leaf, shape: Sequence[int], features: tuple[int, ...] = (
     return Rows(axis, grid, torch.where(real, low, 1), torch.where(real, high, 0), tuple(shape))
 
 
-def prove(state: Tensor, leaves: Sequence[Leaf], shape: Sequence[int]) -> Rows | None:
-    """The rows of `state`, if each reads one window of the part of this shape that enters by `leaves`; else None."""
+def proved_rows(state: Tensor, leaves: Sequence[Leaf], shape: Sequence[int]) -> Rows | None:
+    """The rows of `state`, if each reads one window of the part (of this shape) that enters by `leaves`; else None."""
     for axis in ([], [-1], [-1], [-1, 1])[min(state.dim(), 3)]:  # features come last, or second, as in feature maps
         for classes in range(1, MOST_OVERLAP + 1):
-            found = _decoded(state, leaves, axis, classes)
-            if found is not None:
-                rows = _windows(found, leaves, tuple(shape), state, axis)
+            decoded = _decoded(state, leaves, axis, classes)
+            if decoded is not None:
+                rows = _windows(decoded, leaves, tuple(shape), state, axis)
                 if rows is not None:
                     return rows
                 break
@@ -208,28 +209,28 @@ def _count(state: Tensor, axis: int) -> int:
 
 
 def _decoded(state: Tensor, leaves: Sequence[Leaf], axis: int, classes: int) -> list[list[Tensor]] | None:
-    """Per class of rows and per leaf: the row that each position flows to, CONSTANT for none.
+    """Per class of rows and per leaf: the row that reads each position, CONSTANT for none.
 
-    Rows of different classes may read the same numbers; None where rows of one class do.
+    Rows of different classes may read the same numbers; returns None if rows of one class do.
     """
     count = _count(state, axis)
     number = torch.arange(count, device=state.device).view(state.movedim(axis, -1).shape[:-1])
     number = number.unsqueeze(-1).movedim(-1, axis)
     noise = _noise(state.shape[axis], state).view([-1 if i == axis % state.dim() else 1 for i in range(state.dim())])
-    found = []
+    per_class = []
     for own in range(classes):
         flowing = torch.where(number % classes == own, noise, 0)
         plain = _flow(state, leaves, flowing)
         decoded = [torch.where(one == 0, CONSTANT, 0) for one in plain]
-        for place, digits in _digits(number, count, state.dtype):
+        for base_power, digits in _digits(number, count, state.dtype):
             scaled = _flow(state, leaves, torch.ldexp(flowing, digits))
             for total, before, after in zip(decoded, plain, scaled, strict=True):
                 digit = _power(before, after, state.dtype is torch.float16)
                 if digit is None:
                     return None
-                total += digit * place
-        found.append(decoded)
-    return found
+                total += digit * base_power
+        per_class.append(decoded)
+    return per_class
 
 
 def _noise(length: int, like: Tensor) -> Tensor:
@@ -237,7 +238,7 @@ def _noise(length: int, like: Tensor) -> Tensor:
 
 
 def _flow(state: Tensor, leaves: Sequence[Leaf], flowing: Tensor) -> list[Tensor]:
-    """What flows back to every leading position of the leaves, features summed with random weights."""
+    """The gradient at every leading position of the leaves, features summed with random weights."""
     tensors = [leaf.tensor for leaf in leaves]
     arrived = torch.autograd.grad(state, tensors, flowing.expand_as(state), retain_graph=True, allow_unused=True)
     summed = []
@@ -249,45 +250,45 @@ def _flow(state: Tensor, leaves: Sequence[Leaf], flowing: Tensor) -> list[Tensor
 
 
 def _digits(number: Tensor, count: int, dtype: torch.dtype) -> Iterator[tuple[int, Tensor]]:
-    """The place value and the digits of every row's number, as large as the dtype's exponents bear."""
+    """The digits of every row's number with their base power; the base is as large as the dtype's exponents allow."""
     base = 8 if dtype is torch.float16 else 64
-    place = 1
-    while place < count:
-        yield place, number // place % base
-        place *= base
+    base_power = 1
+    while base_power < count:
+        yield base_power, number // base_power % base
+        base_power *= base
 
 
 def _power(before: Tensor, after: Tensor, coarse: bool) -> Tensor | None:
-    """log2(after / before), if that is a whole number wherever something flows; 0 where nothing does."""
+    """log2(after / before), 0 where both are 0; None unless it is an integer everywhere."""
     flowed = before != 0
     power = torch.where(flowed, after / before, 1).abs().log2().round()
     exact = torch.ldexp(before, power)
-    near = 0.1 * before.abs() * 2**power if coarse else 0  # its smallest numbers are not exact
+    near = 0.1 * before.abs() * 2**power if coarse else 0  # the smallest numbers of a coarse dtype are not exact
     return power.long() if bool(((after - exact).abs() <= near).all()) else None
 
 
 def _windows(
-    found: list[list[Tensor]], leaves: Sequence[Leaf], shape: tuple[int, ...], state: Tensor, axis: int
+    decoded: list[list[Tensor]], leaves: Sequence[Leaf], shape: tuple[int, ...], state: Tensor, axis: int
 ) -> Rows | None:
-    """The window of every row, if it is one without gaps."""
+    """The window of every row; None if a window has gaps."""
     dims, count = len(shape), _count(state, axis)
     device = leaves[0].elements.device
     low = torch.full((count, dims), torch.iinfo(torch.long).max, device=device)
     high = torch.full((count, dims), -1, device=device)
     read = torch.zeros(count, dtype=torch.long, device=device)
-    for rows in found:
+    for rows in decoded:
         pairs = [
             torch.stack([row[kept := (row >= 0) & (leaf.elements >= 0)], leaf.elements[kept]])
             for leaf, row in zip(leaves, rows, strict=True)
         ]
         row, element = torch.unique(torch.cat(pairs, 1), dim=1) if len(pairs) > 1 else pairs[0]
-        places = torch.stack(torch.unravel_index(element, tuple(shape)), -1)
+        positions = torch.stack(torch.unravel_index(element, tuple(shape)), -1)
         index = row[:, None].expand(-1, dims)
-        low.scatter_reduce_(0, index, places, "amin")
-        high.scatter_reduce_(0, index, places, "amax")
+        low.scatter_reduce_(0, index, positions, "amin")
+        high.scatter_reduce_(0, index, positions, "amax")
         read.index_add_(0, row, torch.ones_like(row))
     empty = read == 0
     low[empty], high[empty] = 1, 0
-    whole = torch.where(empty, 0, (high - low + 1).prod(1)) == read
+    gapless = torch.where(empty, 0, (high - low + 1).prod(1)) == read
     grid = tuple(state.movedim(axis, -1).shape[:-1])
-    return Rows(axis, grid, low, high, shape) if bool(whole.all()) and not bool(empty.all()) else None
+    return Rows(axis, grid, low, high, shape) if bool(gapless.all()) and not bool(empty.all()) else None

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.capture import Capture, Watch
-from relprop.engine.captured_maps import Map
+from relprop.engine.capture import Capture, CaptureOptions
+from relprop.engine.captured_maps import AttentionMap
 from relprop.engine.model_call import call, device_of, evaluating
-from relprop.engine.placement import reading_of
+from relprop.engine.placement import reading_plan
 from relprop.engine.propagation import Propagation
 from relprop.errors import ModelError
 from relprop.heads.alignment import Aligned
@@ -26,16 +26,16 @@ def attention_maps(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor]:
     """One map [batch, heads, queries, keys] a block, in the order of the forward pass."""
     rules = rulesets.gradient.with_maps()
     batch, length = inputs["input_ids"].shape
-    reading = reading_of(model, inputs, None)
-    if not reading.one_stream:
+    plan = reading_plan(model, inputs, None)
+    if not plan.one_stream:
         raise ModelError("heads are told by attention among the tokens of one text; this model also attends otherwise")
-    capture = Capture(model, reading.blocks, batch, Watch(), rules, live=False)
+    capture = Capture(model, plan.blocks, batch, CaptureOptions(), rules, live=False)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model), Propagation(rules, [capture]):
         call(model, inputs)
-    return _checked(capture.seen.maps, batch, length)
+    return _checked(capture.captured.maps, batch, length)
 
 
-def _checked(maps: Sequence[Map], batch: int, length: int) -> list[Tensor]:
+def _checked(maps: Sequence[AttentionMap], batch: int, length: int) -> list[Tensor]:
     """One map of all tokens by all tokens a block, each of as many heads: only so is a head a place in a mask."""
     weights = [one.weights for one in maps if one.weights is not None]
     if not weights:

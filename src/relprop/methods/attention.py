@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from relprop.errors import InputError
 from relprop.methods.block_maps import (
-    Made,
-    Maps,
+    BlockMaps,
+    Transform,
     Variant,
     chain,
     check_variant,
@@ -36,7 +36,8 @@ def attention_last(
 ) -> Attribution:
     """Mean attention of the last block, read-out row.
 
-    `readout="all"` sums all rows, as [Ali22]'s code does. `released` sets the read-out token's own score to 0.
+    E_h A_B, the A-Last baseline of [Ali22] and RawAtt of [Song24]. `readout="all"` sums all rows, as the code of
+    [Ali22] does. `variant="released"` sets the read-out token's own score to 0.
     """
     check_variant(variant)
     maps = weight_maps(model, inputs, target, "attention_last", mean_heads, last=True)
@@ -46,19 +47,19 @@ def attention_last(
 
 
 def _read(
-    maps: Maps,
+    maps: BlockMaps,
     matrices: Sequence[Tensor],
     inputs: Inputs,
     readout: Readout,
     variant: Variant,
-    made: Made = lambda matrix: matrix,
+    transform: Transform = lambda matrix: matrix,
 ) -> Tensor:
-    """The read-out row of the product of what is made of the matrices, or the sum of its rows."""
+    """The read-out row of the product of the transformed matrices, or the sum of all rows."""
     if readout not in ("row", "all"):
         raise InputError(f'readout is "row" or "all", got "{readout}"')
     if readout == "row":
-        return maps.rolled_out(matrices, made)
-    product = chain(matrices, made)
+        return maps.rolled_out(matrices, transform)
+    product = chain(matrices, transform)
     return (product * maps.rows(inputs, every=variant == "released")).sum(1)
 
 
@@ -75,15 +76,16 @@ def rollout(
 ) -> Attribution:
     """Product over blocks of rownorm(I + E_h A_b), read-out row.
 
-    `readout="all"` sums all rows, as [Ali22]'s code does. `pairs` also tells how much went from unit to unit.
-    `released` sets the read-out token's own score to 0.
+    [Abnar20] attention rollout; [Chefer21] Eq. 15 is the same up to the factor 2^B. `readout="all"` sums all rows, as
+    the code of [Ali22] does. `pairs` also returns how much went from unit to unit. `variant="released"` sets the
+    read-out token's own score to 0.
     """
     check_variant(variant)
     maps = weight_maps(model, inputs, target, "rollout", mean_heads)
     matrices = from_block(maps.folded, start_block)
     scores = _read(maps, matrices, inputs, readout, variant, normalised_with_identity)
     scores = without_readout(scores, maps.readout) if variant == "released" and readout == "row" else scores
-    between = maps.carried(matrices, normalised_with_identity) if pairs else None
+    between = maps.pair_flows(matrices, normalised_with_identity) if pairs else None
     return maps.attribution("rollout", scores, inputs, between)
 
 
@@ -99,13 +101,13 @@ def gae(
 ) -> Attribution:
     """R = I; for every block R += E_h (G_b * A_b)+ R; read-out row.
 
-    `pairs` also tells how much went from unit to unit. `released` is the GAE of [Ali22]'s scripts: for IMDB the
-    read-out token's own score is 0 and the others are scaled to [0, 1]; for SST-2 (`readout="all"`) rows are normalised
-    and all of them summed, all but that one entry.
+    [GAE] Chefer et al., ICCV 2021. `pairs` also returns how much went from unit to unit. `variant="released"` is the
+    GAE of the scripts of [Ali22]: for IMDB the read-out token's own score is 0 and the others are scaled to [0, 1]; for
+    SST-2 (`readout="all"`) rows are normalised and all rows summed, without the read-out token's own entry.
     """
     check_variant(variant)
     maps = gradient_maps(model, inputs, target, "gae", lambda a, g: mean_heads((a * g).clamp_min_(0)))
-    between = maps.carried(maps.folded, with_identity) if pairs else None
+    between = maps.pair_flows(maps.folded, with_identity) if pairs else None
     if variant == "paper":
         return maps.attribution(
             "gae", _read(maps, maps.folded, inputs, readout, variant, with_identity), inputs, between
@@ -119,13 +121,13 @@ def gae(
     return maps.attribution("gae", scores, inputs, between)
 
 
-def _own(maps: Maps) -> Tensor:
-    """1 at the read-out token."""
+def _own(maps: BlockMaps) -> Tensor:
+    """[batch, rows]: 1 at the read-out token."""
     return torch.zeros_like(maps.readout).scatter(1, maps.readout.argmax(1, keepdim=True), 1)
 
 
 def _scaled(values: Tensor, real: Tensor) -> Tensor:
-    """Per example to [0, 1], over what is real; all 0 where all are equal."""
+    """Scaled to [0, 1] per example, over the real entries; all 0 where these are equal."""
     dims = tuple(range(1, values.dim()))
     low = torch.where(real, values, torch.inf).amin(dims, keepdim=True)
     high = torch.where(real, values, -torch.inf).amax(dims, keepdim=True)
@@ -138,7 +140,8 @@ def _scaled(values: Tensor, real: Tensor) -> Tensor:
 def cam(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
     """Last block: positive part of the gradient's mean over heads and rows, per column.
 
-    `released` also counts the rows of padding, and sets the read-out token's own score to 0.
+    (mean over heads and rows of G_B)+, the CAM baseline of [Song24]. `variant="released"` also counts the rows of
+    padding, and sets the read-out token's own score to 0.
     """
     check_variant(variant)
     released = variant == "released"
@@ -162,8 +165,9 @@ def grad_cam(
 ) -> Attribution:
     """Last block: head weight = mean of G_B[h]; (sum_h w_h A_B[h])+, read-out row.
 
-    `released` also counts padding, scales the map to [0, 1] and sets the read-out token's own score to 0.
-    `weigh_by="row"` takes the mean over the read-out row alone, without its own token, as [Chefer21] do for ViT.
+    The Grad-CAM baseline of [Chefer21] and [Song24]. `weigh_by="row"` takes the mean over the read-out row alone,
+    without its own token, as [Chefer21] does for ViT. `variant="released"` also counts padding, scales the map to
+    [0, 1] and sets the read-out token's own score to 0.
     """
     check_variant(variant)
     if weigh_by not in ("map", "row"):
@@ -191,7 +195,10 @@ def grad_cam(
 def grad_sam(
     model: nn.Module, inputs: Inputs, target: Any, *, mean_over: Literal["queries", "keys"] = "queries"
 ) -> Attribution:
-    """Mean over blocks, heads and query rows of A_b * (G_b)+, per key (no code was released that says which axis)."""
+    """Mean over blocks, heads and query rows of A_b * (G_b)+, per key (no code was released that says which axis).
+
+    Barkan et al. 2021, Grad-SAM. `mean_over="keys"` takes the mean over the keys of each query row.
+    """
     if mean_over not in ("queries", "keys"):
         raise InputError(f'mean_over is "queries" or "keys", got "{mean_over}"')
     maps = gradient_maps(model, inputs, target, "grad_sam", lambda a, g: mean_heads(a * g.clamp_min(0)))
@@ -207,7 +214,8 @@ def grad_sam(
 def attcat(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
     """Sum over blocks of (h_b . dy/dh_b) times the mean attention that each token receives in the block.
 
-    `released` also counts the attention that tokens receive from padding.
+    [AttCAT] Qiang et al. 2022: sum_b (h_b . dy/dh_b) * mean over heads and rows of A_b[:, :, j], h_b = block b's input.
+    `variant="released"` also counts the attention that tokens receive from padding.
     """
     check_variant(variant)
     maps = gradient_maps(model, inputs, target, "attcat", lambda a, _: mean_heads(a), blocks=True)

@@ -1,4 +1,4 @@
-"""The floor that every method must beat."""
+"""Random scores: the baseline that every method must beat."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.passes import look
+from relprop.engine.forward_passes import forward_flow
 from relprop.methods.unit_scores import (
     Inputs,
     attribution,
-    columns_of,
     content_generator,
     examples_first,
     real_units,
-    singles,
+    single_examples,
+    unit_index_of,
 )
 from relprop.registry import METHODS
 from relprop.types import Attribution
@@ -24,14 +24,14 @@ from relprop.types import Attribution
 @METHODS.register(family="baseline", signed=False, gradients=False, citation="the floor of every benchmark")
 def random(model: nn.Module, inputs: Inputs, target: Any, *, seed: int = 0) -> Attribution:
     """Uniform scores in [0, 1), seeded by each example's own content, so neither order nor padding changes them."""
-    flow = look(model, inputs, target)
+    flow = forward_flow(model, inputs, target)
     examples_first(flow)
     parts = {}
     for source in flow.sources:
-        units = columns_of(flow, source).units
+        units = unit_index_of(flow, source).units
         real = real_units(source.part, inputs, units)
         own = seed if source.part == flow.sources[0].part else f"{seed}/{source.part}"  # each part has its own draw
-        parts[source.part] = torch.stack([_scores(one, own, real[i]) for i, one in enumerate(singles(inputs))])
+        parts[source.part] = torch.stack([_scores(one, own, real[i]) for i, one in enumerate(single_examples(inputs))])
     value = flow.chosen.value
     return attribution(flow, "random", {name: scores.to(value) for name, scores in parts.items()})
 

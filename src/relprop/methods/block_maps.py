@@ -1,4 +1,4 @@
-"""Attention maps of a pass, checked: one self-attention map a block, with what flowed back to it."""
+"""The attention maps of a pass, folded to one matrix per block, and the read-out; raises where a model has others."""
 
 from __future__ import annotations
 
@@ -9,47 +9,47 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.capture import HeadMask, Watch
-from relprop.engine.captured_maps import Block, Fold, Map
-from relprop.engine.model_call import wide
-from relprop.engine.passes import Flow, attend, propagate
-from relprop.engine.sources import Source
-from relprop.engine.units import Columns
+from relprop.engine.capture import CaptureOptions, HeadMask
+from relprop.engine.captured_maps import AttentionMap, BlockInput, Fold
+from relprop.engine.forward_passes import forward_maps
+from relprop.engine.passes import Flow, propagate
+from relprop.engine.units import UnitIndex
 from relprop.errors import InputError, ModelError
-from relprop.methods.unit_scores import Inputs, attribution, columns_of, without_padding
+from relprop.methods.unit_scores import Inputs, attribution, unit_index_of, without_padding
+from relprop.ops import at_least_float32
 from relprop.padding import real_rows
 from relprop.rulebook import rulesets
 from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Attribution
 
 Variant = Literal["paper", "released"]
-Made = Callable[[Tensor], Tensor]
+Transform = Callable[[Tensor], Tensor]
 
 
-def _as_it_is(matrix: Tensor) -> Tensor:
+def _identity(matrix: Tensor) -> Tensor:
     return matrix
 
 
 @dataclass(frozen=True)
-class Maps:
-    """What was made of every block's map, and the read-out."""
+class BlockMaps:
+    """One folded self-attention map per block, and the read-out."""
 
     folded: tuple[Tensor, ...]
     readout: Tensor  # [batch, rows], sums to 1
     flow: Flow
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[BlockInput, ...] = ()
 
     def attribution(self, method: str, scores: Tensor, inputs: Inputs, pairs: Tensor | None = None) -> Attribution:
-        """Scores of the rows as an attribution; padding at 0."""
+        """The attribution with these scores of the rows; padding scores 0."""
         (source,) = self.flow.sources
-        found = columns_of(self.flow, source)
-        parts = {source.part: without_padding(found.added(_as_rows(scores, source, found)), source.part, inputs)}
+        index = unit_index_of(self.flow, source)
+        parts = {source.part: without_padding(index.summed(_in_row_order(scores, index)), source.part, inputs)}
         return attribution(self.flow, method, parts, pairs=pairs)
 
     def rows(self, inputs: Inputs, every: bool = False) -> Tensor:
-        """[batch, rows, 1]: 1 for the rows that a mean or sum takes: those that are no padding, and those read out.
+        """[batch, rows, 1]: 1 for the rows that a mean or sum takes: real rows, and read-out rows even if masked.
 
-        A masked row that is read out feeds the target all the same. `every` takes all, as the released code does.
+        `every` takes all rows, as the released code does.
         """
         if every:
             return torch.ones_like(self.readout)[..., None]
@@ -60,23 +60,23 @@ class Maps:
         """The read-out row of a [batch, rows, columns] matrix; a weighted mean where several rows are read."""
         return torch.einsum("br,brc->bc", self.readout, matrix)
 
-    def rolled_out(self, matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
-        """The read-out row of the product of what is `made` of the blocks' matrices, last block leftmost."""
+    def rolled_out(self, matrices: Sequence[Tensor], transform: Transform = _identity) -> Tensor:
+        """The read-out row of the product of the transformed matrices, last block leftmost ([Chefer21] Eq. 14)."""
         row = self.readout[:, None]
         for matrix in reversed(matrices):
-            row = row @ made(matrix)
+            row = row @ transform(matrix)
         return row[:, 0]
 
-    def carried(self, matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
-        """[batch, rows, columns]: how much of the rolled-out row went from column to row, all blocks together."""
+    def pair_flows(self, matrices: Sequence[Tensor], transform: Transform = _identity) -> Tensor:
+        """[batch, rows, columns]: how much of the rolled-out row went from column to row, summed over blocks."""
         total, row = torch.zeros_like(matrices[0]), self.readout
         for matrix in reversed(matrices):
-            step = row[..., None] * made(matrix)
+            step = row[..., None] * transform(matrix)
             total, row = total + step, step.sum(1)
         return total
 
 
-# A fold sees some query rows at a time, and what it makes of them is put together along the second to last dimension.
+# `fold` gets some query rows at a time; its results are joined along the second to last dimension.
 
 
 def weight_maps(
@@ -87,21 +87,23 @@ def weight_maps(
     fold: Callable[[Tensor], Tensor],
     *,
     last: bool = False,
-) -> Maps:
+) -> BlockMaps:
     """`fold(A_b)` of every block, from a forward pass: A_b = attention weights [batch, heads, queries, keys].
 
-    On request of the `last` block alone.
+    `last`: of the last block only.
     """
 
-    def on(one: Map) -> Tensor:
-        return fold(_given(one.weights))
+    def fold_map(one: AttentionMap) -> Tensor:
+        return fold(_weights(one.weights))
 
-    maps = _checked(attend(model, inputs, target, Watch(fold=on, last=last)), method, on)
+    maps = _block_maps(forward_maps(model, inputs, target, CaptureOptions(fold=fold_map, last=last)), method, fold_map)
     if _reads_nothing(maps.readout).any():
-        # The gradient of a saturated head is 0 everywhere. Under these rules it is not, and tells which rows are read.
-        flow = propagate(model, inputs, target, rulesets.lrp_conservative, watch=Watch(fold=on, last=last))
-        maps = replace(maps, readout=_checked(flow, method, on).readout)
-        _check_read(maps.readout, method)
+        # The gradient of a saturated head is 0 everywhere; under these rules it is not, and shows the read-out rows.
+        flow = propagate(
+            model, inputs, target, rulesets.lrp_conservative, capture=CaptureOptions(fold=fold_map, last=last)
+        )
+        maps = replace(maps, readout=_block_maps(flow, method, fold_map).readout)
+        _check_readout(maps.readout, method)
     return maps
 
 
@@ -115,20 +117,20 @@ def gradient_maps(
     blocks: bool = False,
     last: bool = False,
     everywhere: bool = False,
-) -> Maps:
+) -> BlockMaps:
     """`fold(A_b, G_b)` of every block: G_b = gradient of the target by A_b.
 
-    On request with the blocks' inputs, or of the `last` block alone (the others' G_b is 0). `everywhere`: also where
-    the model does not attend, as the released code takes it.
+    `blocks` keeps the blocks' inputs too. `last`: of the last block only (G_b of the others is 0). `everywhere`: G_b
+    also where the model does not attend, as in the released code.
     """
 
-    def on(one: Map) -> Tensor:
-        a = _given(one.weights)
+    def fold_map(one: AttentionMap) -> Tensor:
+        a = _weights(one.weights)
         return fold(a, _attended(a, one.gradient, everywhere))
 
-    watch = Watch(fold=on, blocks=blocks, last=last)
-    flow = propagate(model, inputs, target, rulesets.gradient, watch=watch)
-    return _with_gradient(_checked(flow, method, on), method)
+    capture = CaptureOptions(fold=fold_map, blocks=blocks, last=last)
+    flow = propagate(model, inputs, target, rulesets.gradient, capture=capture)
+    return _checked_gradient(_block_maps(flow, method, fold_map), method)
 
 
 def relevance_maps(
@@ -140,14 +142,16 @@ def relevance_maps(
     fold: Callable[[Tensor], Tensor],
     *,
     last: bool = False,
-) -> Maps:
-    """`fold(R_b)` of every block: R_b = relevance at A_b. On request of the `last` alone (the others' is 0)."""
+) -> BlockMaps:
+    """`fold(R_b)` of every block: R_b = relevance at A_b. `last`: of the last block only (R_b of the others is 0)."""
 
-    def on(one: Map) -> Tensor:
-        return fold(_attended(_given(one.weights), one.relevance))
+    def fold_map(one: AttentionMap) -> Tensor:
+        return fold(_attended(_weights(one.weights), one.relevance))
 
-    maps = _checked(propagate(model, inputs, target, rules, watch=Watch(fold=on, last=last)), method, on)
-    _check_read(maps.readout, method)
+    maps = _block_maps(
+        propagate(model, inputs, target, rules, capture=CaptureOptions(fold=fold_map, last=last)), method, fold_map
+    )
+    _check_readout(maps.readout, method)
     return maps
 
 
@@ -159,24 +163,24 @@ def two_way_maps(
     rules: RuleSet,
     fold: Callable[[Tensor, Tensor], Tensor],
     heads: HeadMask | None = None,
-) -> Maps:
+) -> BlockMaps:
     """`fold(G_b, R_b)` of every block, from one forward pass."""
 
-    def on(one: Map) -> Tensor:
-        a = _given(one.weights)
+    def fold_map(one: AttentionMap) -> Tensor:
+        a = _weights(one.weights)
         return fold(_attended(a, one.gradient), _attended(a, one.relevance))
 
-    watch = Watch(heads, on)
-    flow = propagate(model, inputs, target, rules, watch=watch, two_way=True)
-    return _with_gradient(_checked(flow, method, on), method)
+    capture = CaptureOptions(heads, fold_map)
+    flow = propagate(model, inputs, target, rules, capture=capture, two_way=True)
+    return _checked_gradient(_block_maps(flow, method, fold_map), method)
 
 
 def _reads_nothing(readout: Tensor) -> Tensor:
-    """[batch]: whether no row was seen to feed the target."""
+    """[batch]: whether no row feeds the target."""
     return ~(readout > 0).any(1)
 
 
-def _check_read(readout: Tensor, method: str) -> None:
+def _check_readout(readout: Tensor, method: str) -> None:
     for number in torch.nonzero(_reads_nothing(readout)).flatten().tolist():
         raise ModelError(
             f'nothing flows back from the target of example {number} to the last block, so that "{method}" has no row '
@@ -184,9 +188,9 @@ def _check_read(readout: Tensor, method: str) -> None:
         )
 
 
-def _with_gradient(maps: Maps, method: str) -> Maps:
-    """The maps, unless an example's gradient is 0 throughout: it would weigh every token with 0."""
-    last = maps.flow.seen.last if maps.flow.seen is not None else None
+def _checked_gradient(maps: BlockMaps, method: str) -> BlockMaps:
+    """The maps. Raises if the gradient of an example is 0 everywhere: all scores would be 0."""
+    last = maps.flow.captured.last if maps.flow.captured is not None else None
     gradient = None if last is None else last.gradient
     if gradient is not None:
         for number in torch.nonzero((gradient == 0).flatten(1).all(1)).flatten().tolist():
@@ -194,23 +198,23 @@ def _with_gradient(maps: Maps, method: str) -> Maps:
                 f"the gradient of the target of example {number} is 0 at the last block (its head is saturated), and "
                 f'"{method}" weighs attention by gradients; use lrp_conservative instead'
             )
-    _check_read(maps.readout, method)
+    _check_readout(maps.readout, method)
     return maps
 
 
-def _checked(flow: Flow, method: str, fold: Fold) -> Maps:
-    """One self-attention map a block, or an error that says what to use instead."""
-    assert flow.seen is not None
-    maps = flow.seen.maps
+def _block_maps(flow: Flow, method: str, fold: Fold) -> BlockMaps:
+    """One self-attention map per block; raises with what to use instead where the model attends differently."""
+    assert flow.captured is not None
+    maps = flow.captured.maps
     if not maps:
-        raise ModelError(f'"{method}" needs attention maps, and this model has none to see; use lrp_ah_ln instead')
-    readout = flow.seen.readout()
+        raise ModelError(f'"{method}" needs attention maps, and this model has none; use lrp_ah_ln instead')
+    readout = flow.captured.readout()
     square = (*readout.shape, readout.shape[-1])  # [batch, rows, rows]
     fitting = [one for one in maps if len(one.shape) == 4 and (one.shape[0], *one.shape[2:]) == square]
     unlike = len(fitting) < len(maps) or len({one.block for one in maps}) < len(maps)
     if unlike or not flow.one_stream or len(flow.sources) != 1:
         raise ModelError(
-            f'"{method}" needs one map of all tokens by all tokens a block; this model attends otherwise (windows, '
+            f'"{method}" needs one map of all tokens by all tokens per block; this model attends differently (windows, '
             "cross attention, or sequence before batch); use lrp_ah_ln instead"
         )
     if len(readout) != len(flow.chosen.value):
@@ -226,54 +230,54 @@ def _checked(flow: Flow, method: str, fold: Fold) -> Maps:
         )
     kept = [one for one in maps if one.folded is not None or one.weights is not None]
     folded = tuple(fold(one) if one.folded is None else one.folded for one in kept)
-    blocks = tuple(flow.seen.blocks[one.block] for one in maps) if flow.seen.blocks else ()
-    return Maps(folded, readout.to(folded[0]), flow, blocks)
+    blocks = tuple(flow.captured.blocks[one.block] for one in maps) if flow.captured.blocks else ()
+    return BlockMaps(folded, readout.to(folded[0]), flow, blocks)
 
 
-def _as_rows(scores: Tensor, source: Source, found: Columns) -> Tensor:
-    """[batch, rows] in the order of the source's own rows."""
-    order = torch.argsort(found.example, stable=True)  # example by example
+def _in_row_order(scores: Tensor, index: UnitIndex) -> Tensor:
+    """Scores [batch, rows] flattened, in the order of the source's own rows."""
+    order = torch.argsort(index.example, stable=True)  # example by example
     return torch.empty_like(scores.flatten()).scatter(0, order.to(scores.device), scores.flatten())
 
 
-def _given(weights: Tensor | None) -> Tensor:
-    """The weights. A row that sees nothing (its mask hides every key) is NaN in some models: it attends to nothing."""
+def _weights(weights: Tensor | None) -> Tensor:
+    """The weights; rows whose mask hides every key, which are NaN in some models, become 0."""
     assert weights is not None
-    known = wide(weights)
-    return known.masked_fill(known.isnan(), 0)
+    a = at_least_float32(weights)
+    return a.masked_fill(a.isnan(), 0)
 
 
 def _attended(weights: Tensor, arrived: Tensor | None, everywhere: bool = False) -> Tensor:
-    """What arrived where the model attends: a place hidden from every head (weight 0) has no part in the output."""
+    """What arrived, set to 0 where no head attends: such entries do not affect the output."""
     if arrived is None:
         return torch.zeros_like(weights)
-    hidden = (weights == 0).all(-1, keepdim=True)  # rows that see nothing
+    hidden = (weights == 0).all(-1, keepdim=True)  # rows whose mask hides every key
     if not everywhere:
         hidden = hidden | (weights == 0).all(1, keepdim=True)
-    return wide(arrived).masked_fill(hidden, 0)
+    return at_least_float32(arrived).masked_fill(hidden, 0)
 
 
-def chain(matrices: Sequence[Tensor], made: Made = _as_it_is) -> Tensor:
-    """The product of what is `made` of the blocks' matrices, last block leftmost."""
-    product = made(matrices[0])
+def chain(matrices: Sequence[Tensor], transform: Transform = _identity) -> Tensor:
+    """The product of the transformed matrices, last block leftmost ([Chefer21] Eq. 14)."""
+    product = transform(matrices[0])
     for matrix in matrices[1:]:
-        product = made(matrix) @ product
+        product = transform(matrix) @ product
     return product
 
 
 def with_identity(matrix: Tensor) -> Tensor:
-    """I + matrix: the residual connection."""
+    """I + matrix, where I stands for the residual connection ([Chefer21] Eq. 13)."""
     return matrix + torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
 
 
 def row_normalised(matrix: Tensor) -> Tensor:
-    """Rows that sum to 1; a row of zeros stays one."""
+    """Rows scaled to sum 1; rows of zeros stay zero."""
     total = matrix.sum(-1, keepdim=True)
     return matrix / torch.where(total == 0, 1, total)
 
 
 def normalised_with_identity(matrix: Tensor) -> Tensor:
-    """rownorm(I + matrix)."""
+    """rownorm(I + matrix), as in [Abnar20]."""
     return row_normalised(with_identity(matrix))
 
 
@@ -283,7 +287,7 @@ def mean_heads(tensor: Tensor) -> Tensor:
 
 
 def from_block(items: Sequence[Tensor], start_block: int) -> Sequence[Tensor]:
-    """Blocks from `start_block` on."""
+    """The matrices of the blocks from `start_block` on."""
     if not 0 <= start_block < len(items):
         raise InputError(f"start_block {start_block} is out of range: the model has blocks 0 to {len(items) - 1}")
     return items[start_block:]
@@ -295,6 +299,6 @@ def check_variant(variant: str) -> None:
 
 
 def without_readout(scores: Tensor, readout: Tensor, fill: Tensor | float = 0.0) -> Tensor:
-    """The released code overwrites the read-out token's own score."""
+    """The scores with the read-out token's own score overwritten, as in the released code."""
     own = torch.zeros_like(scores, dtype=torch.bool).scatter(1, readout.argmax(1, keepdim=True), True)
     return torch.where(own, fill, scores)

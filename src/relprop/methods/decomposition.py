@@ -1,4 +1,4 @@
-"""Methods that take the attention of every block apart into the vectors that tokens give to each other."""
+"""Methods that decompose the attention of every block into the vectors that tokens give to each other."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.decompose import Mixing, decompose
-from relprop.engine.model_call import wide
+from relprop.engine.decompose import AttentionSubBlock, decompose
 from relprop.errors import InputError, ModelError
 from relprop.methods.block_maps import Variant, check_variant, weight_maps
 from relprop.methods.unit_scores import Inputs
+from relprop.ops import at_least_float32
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -34,36 +34,37 @@ def alti(
 ) -> Attribution:
     """Product over blocks of each token's share in the attention's output, read-out row.
 
-    T_ij: what token j gives to token i through attention and residual connection, with the norm after it linearised;
-    the feed-forward layers are left out. `measure`: "l1" (the paper's) and "l2" take c_ij = (|y_i| - |T_ij - y_i|)+ in
-    that norm, "norm" the length |T_ij| of Kobayashi et al. 2021. Rows sum to 1. `pairs` also tells how
-    much went from unit to unit. `released` adds 1e-6 to each difference, as torch's own distance does.
+    [ALTI] Ferrando et al. 2022. T_ij: what token j gives to token i through attention and residual connection, with
+    the norm after it linearised; feed-forward layers are left out. `measure`: "l1" (as in the paper) and "l2" take
+    c_ij = (|y_i| - |T_ij - y_i|)+ in that norm; "norm" takes the length |T_ij| of Kobayashi et al. 2021. Rows are
+    scaled to sum 1. `pairs` also returns how much went from unit to unit. `variant="released"` adds 1e-6 to each
+    difference, as torch's own distance does.
     """
     check_variant(variant)
     if measure not in MEASURES:
         raise InputError(f'measure is "l1", "l2" or "norm", got "{measure}"')
     maps = weight_maps(model, inputs, target, "alti", lambda a: a.new_zeros(a.shape[2], 0))  # for the read-out
     try:
-        layers = decompose(model, inputs, lambda mixing: contributions(mixing, measure, STABILISER[variant]))
+        layers = decompose(model, inputs, lambda sub_block: contributions(sub_block, measure, STABILISER[variant]))
         if len(layers) != len(maps.folded):
-            raise ModelError(f"the attention of {len(maps.folded) - len(layers)} blocks was not found")
+            raise ModelError(f"the attention of {len(maps.folded) - len(layers)} blocks could not be decomposed")
     except ModelError as reason:
         raise ModelError(
             f'"alti" needs attention that is added to the residual stream, block by block: {reason}; '
             "use rollout or lrp_ah_ln instead"
         ) from None
-    return maps.attribution("alti", maps.rolled_out(layers), inputs, maps.carried(layers) if pairs else None)
+    return maps.attribution("alti", maps.rolled_out(layers), inputs, maps.pair_flows(layers) if pairs else None)
 
 
-def contributions(mixing: Mixing, measure: Measure, stabiliser: float = 0.0) -> Tensor:
-    """[batch, rows, tokens]: the share of each token in the output of each row."""
-    y = wide(mixing.output.detach())
-    columns = [_nearness(t, y.reshape(t.shape), measure, stabiliser) for t in mixing.vectors()]
-    return shares(torch.stack(columns, -1))
+def contributions(sub_block: AttentionSubBlock, measure: Measure, stabiliser: float = 0.0) -> Tensor:
+    """[batch, rows, tokens]: the contribution c_ij of each token to the output of each row, rows sum to 1."""
+    y = at_least_float32(sub_block.output.detach())
+    columns = [_contribution(t, y.reshape(t.shape), measure, stabiliser) for t in sub_block.vectors()]
+    return row_shares(torch.stack(columns, -1))
 
 
-def _nearness(t: Tensor, y: Tensor, measure: Measure, stabiliser: float) -> Tensor:
-    """c_ij for one token j: without attention T_ij = 0, and so is c_ij, exactly."""
+def _contribution(t: Tensor, y: Tensor, measure: Measure, stabiliser: float) -> Tensor:
+    """c_ij for one token j; exactly 0 where T_ij = 0 (no attention)."""
     p = 1 if measure == "l1" else 2
     return _length(t, 2) if measure == "norm" else (_length(y, p) - _length(t - y + stabiliser, p)).clamp_min(0)
 
@@ -73,7 +74,7 @@ def _length(x: Tensor, p: int) -> Tensor:
     return length
 
 
-def shares(c: Tensor) -> Tensor:
-    """Rows that sum to 1. A row that nothing comes near (its output is all bias) keeps to itself."""
+def row_shares(c: Tensor) -> Tensor:
+    """Rows scaled to sum 1. A row without contributions (its output is all bias) gets 1 at its own token."""
     total = c.sum(-1, keepdim=True)
     return torch.where(total > 0, c / torch.where(total > 0, total, 1), torch.eye(c.shape[-1]).to(c))

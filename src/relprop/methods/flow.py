@@ -1,4 +1,4 @@
-"""Attention flow: how much can pass from the read-out to each input token through the layered graph of attention."""
+"""Attention flow ([Abnar20]): maximum flow from the read-out to each input token in the layered attention graph."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from relprop.methods.unit_scores import Inputs
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
-_UNIT = 2**30  # scipy's flows are 32-bit integers; no flow is larger than what leaves the read-out, which is 1
+_UNIT = 2**30  # scipy's flows are 32-bit integers; the largest flow, that out of the read-out, is 1
 
 
 @METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="Abnar and Zuidema 2020")
 def attention_flow(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
-    """Maximum flow from the read-out at the top to each token at the bottom, capacities rownorm(E_h A_b + I), sum 1."""
+    """Maximum flow from the read-out at the top to each token at the bottom, capacities rownorm(E_h A_b + I), sum 1.
+
+    [Abnar20] attention flow.
+    """
     maps = weight_maps(model, inputs, target, "attention_flow", mean_heads)
     capacities = torch.stack([normalised_with_identity(one) for one in maps.folded], 1).double().cpu()
     flows = [
@@ -32,7 +35,7 @@ def attention_flow(model: nn.Module, inputs: Inputs, target: Any) -> Attribution
 
 
 def max_flows(capacities: NDArray[np.float64], readout: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Per token the flow that can reach it, as shares. `capacities`: [blocks, rows, columns]; `readout`: [rows]."""
+    """Per token the maximum flow to it, scaled to sum 1. `capacities`: [blocks, rows, columns]; `readout`: [rows]."""
     blocks, tokens, _ = capacities.shape
     source = (blocks + 1) * tokens
     upper = np.repeat(np.arange(tokens, source), tokens)  # node of row i above block b: (b + 1) * tokens + i

@@ -1,4 +1,4 @@
-"""Methods that change the input and look at the output."""
+"""Methods that change the input and measure the output."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.forward_passes import forward_flow
 from relprop.engine.leaves import batch_of
-from relprop.engine.passes import Flow, look
+from relprop.engine.passes import Flow
 from relprop.engine.sources import Source
-from relprop.engine.units import columns
+from relprop.engine.units import unit_index
 from relprop.methods.unit_scores import (
     Inputs,
     attribution,
-    columns_of,
     examples_first,
     real_units,
-    replaced,
-    select,
+    replaced_ids,
+    select_examples,
+    unit_index_of,
 )
 from relprop.registry import METHODS
 from relprop.types import Attribution
@@ -36,35 +37,36 @@ def occlusion(
 ) -> Attribution:
     """Drop of the target when a unit is hidden.
 
-    A token's embedding becomes that of `replacement` (a token id; None takes the pad token, or zeros); the ids stay, so
-    that a model that looks for its end token still finds it. Without tokens, the unit's row at the first block is 0.
+    Zeiler and Fergus 2014. A token's embedding is replaced by that of `replacement` (a token id; None takes the pad
+    token, or zeros); the ids themselves stay, for models that search them for the end token. Units other than tokens
+    are hidden by zeros in their row of the first block's input.
     """
-    flow = look(model, inputs, target, at="tokens")
+    flow = forward_flow(model, inputs, target, at="tokens")
     examples_first(flow)
     chosen, batch = flow.chosen, batch_of(inputs)
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
     parts = {}
-    for name, real in units_of(flow, inputs).items():
+    for name, real in hideable_units(flow, inputs).items():
         scores = chosen.value.new_zeros(real.shape)
         for owner, unit in (chunk.unbind(1) for chunk in torch.nonzero(real).split(max(1, internal_batch_size))):
             hidden = torch.zeros(len(unit), real.shape[1], dtype=torch.bool).scatter(1, unit[:, None], True)
             hide = Hide({name: hidden}, replacement)
             targets = [chosen.exact[i] for i in owner]
-            changed = look(model, select(inputs, owner, batch), targets, hide.edit, at="tokens").chosen
+            changed = forward_flow(model, select_examples(inputs, owner, batch), targets, hide.edit, at="tokens").chosen
             scores[owner, unit] = (chosen.value[owner] - changed.value).to(scores)
         parts[name] = scores
     return attribution(flow, "occlusion", parts)
 
 
-def units_of(flow: Flow, inputs: Inputs) -> dict[str, Tensor]:
-    """Per part [batch, units]: which are there to be hidden."""
-    counts = {source.part: columns_of(flow, source).units for source in flow.sources}
+def hideable_units(flow: Flow, inputs: Inputs) -> dict[str, Tensor]:
+    """Per part [batch, units]: which units are real, and can be hidden."""
+    counts = {source.part: unit_index_of(flow, source).units for source in flow.sources}
     return {name: real_units(name, inputs, count) for name, count in counts.items()}
 
 
 class Hide:
-    """Hides a set of units of each example: [batch, units] for each part."""
+    """Hides units: `hidden` is [batch, units] per part."""
 
     def __init__(self, hidden: Mapping[str, Tensor], replacement: int | None) -> None:
         self._hidden, self._replacement = hidden, replacement
@@ -73,10 +75,10 @@ class Hide:
         if source.part not in self._hidden:
             return source.leaf
         hidden = self._hidden[source.part].to(source.leaf.device)
-        tokens = source.whole_numbers and source.rows.single
-        found = columns(source.rows, len(hidden), 0, tokens or source.enters, () if tokens else source.features)
-        own = (found.unit >= 0) & hidden[found.example.clamp_min(0), found.unit.clamp_min(0)]
+        tokens = source.is_integer and source.rows.single
+        index = unit_index(source.rows, len(hidden), 0, tokens or source.enters, () if tokens else source.features)
+        own = (index.unit >= 0) & hidden[index.example.clamp_min(0), index.unit.clamp_min(0)]
         rows, filler = source.rows.of(source.leaf), torch.zeros(())
         if source.lookup is not None and self._replacement is not None:
-            filler = source.rows.of(source.lookup(replaced(source, self._replacement)))
+            filler = source.rows.of(source.lookup(replaced_ids(source, self._replacement)))
         return source.rows.back(torch.where(own[:, None], filler.to(rows), rows), source.leaf.shape)

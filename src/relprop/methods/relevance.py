@@ -1,4 +1,4 @@
-"""Layer-wise relevance: by detached gates ([Ali22] and after), and by the rules of [Chefer21], rolled out or masked."""
+"""Layer-wise relevance propagation: with constant gates ([Ali22], [AttnLRP]), and by the rules of [Chefer21]."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relprop.engine.capture import HeadMask, Watch
+from relprop.engine.capture import CaptureOptions, HeadMask
 from relprop.engine.passes import propagate
 from relprop.engine.sources import At
 from relprop.errors import InputError
 from relprop.heads import corrupted, heads_of, known_heads
 from relprop.methods.block_maps import (
-    Maps,
+    BlockMaps,
     Variant,
     check_variant,
     from_block,
@@ -32,9 +32,9 @@ from relprop.methods.unit_scores import (
     attribution,
     examples_first,
     input_relevance,
-    joined,
+    join_examples,
     one_target,
-    singles,
+    single_examples,
     unit_scores,
 )
 from relprop.registry import METHODS
@@ -49,7 +49,7 @@ _ALI = "Ali et al. 2022, XAI for Transformers"
 
 
 def _method(rules: RuleSet, summary: str, citation: str) -> Callable[..., Attribution]:
-    """The method of a rule set, under the rule set's name."""
+    """Registers the method of a rule set, under the rule set's name: sum_d x_d * dy/dx_d under these rules."""
 
     def method(
         model: nn.Module,
@@ -103,29 +103,36 @@ def lrp(
 ) -> Attribution:
     """z+ rule through every layer to the first block's input, from a relevance of 1 at the target.
 
-    `at="input"` goes on to the pixels, by the z^B rule of [Chefer21]; positions and the class token keep their shares.
-    `released`: x+W+ and x-W- each share all of R, sums are not normalised, and the read-out token's own score is 0.
+    [Bach15] as in [Chefer21] Eq. 4. `at="input"` continues to the pixels, by the z^B rule; positions and the class
+    token keep their shares. `variant="released"`: x+W+ and x-W- each share all of R, sums are not normalised, and the
+    read-out token's own score is 0.
     """
     rules = _relevance_rules(variant)
     rules = down_to_pixels(rules) if at == "input" else rules
     released = variant == "released" and at != "input"  # pixels have no read-out token
-    flow = propagate(model, inputs, target, rules, at=at, watch=Watch() if released else None)
+    flow = propagate(model, inputs, target, rules, at=at, capture=CaptureOptions() if released else None)
     count = 1 if flow.several else len(flow.chosen.value)
     if count > 1 and any(source.rows.grid[0] != count for source in flow.sources):
         examples_first(flow)
-        # The rules normalise each example along the first dimension, where this model has something else.
-        each = [lrp(model, one, one_target(target, i), at=at, variant=variant) for i, one in enumerate(singles(inputs))]
-        return joined(each)
+        # The rules normalise per index of the first dimension, which is not the batch in this model.
+        each = [
+            lrp(model, one, one_target(target, i), at=at, variant=variant)
+            for i, one in enumerate(single_examples(inputs))
+        ]
+        return join_examples(each)
     parts = unit_scores(flow, flow.relevance(), inputs)
-    if released and flow.seen is not None:
-        readout = flow.seen.readout()
+    if released and flow.captured is not None:
+        readout = flow.captured.readout()
         parts = {name: without_readout(scores, readout) for name, scores in parts.items()}
     return attribution(flow, "lrp", parts)
 
 
 @METHODS.register(family="relevance", signed=False, gradients=True, maps=True, citation="Voita et al. 2019")
 def partial_lrp(model: nn.Module, inputs: Inputs, target: Any, *, variant: Variant = "paper") -> Attribution:
-    """`lrp` down to the last block's attention map only: E_h (R_B)+, read-out row. `released`: as in `lrp`."""
+    """`lrp` down to the last block's attention map only: E_h (R_B)+, read-out row. `released`: as in `lrp`.
+
+    [Voita19].
+    """
     rules = _relevance_rules(variant)
     maps = relevance_maps(model, inputs, target, "partial_lrp", rules, _cam, last=True)
     scores = maps.read(maps.folded[-1])
@@ -147,9 +154,9 @@ def transformer_attribution(
 ) -> Attribution:
     """Product over blocks of I + E_h (G_b * R_b)+, read-out row.
 
-    Ablations of the paper: `ablate="gradient"` leaves G_b out, `only_block` takes one block alone (0 = the first, -1 =
-    the last). `pairs` also tells how much went from unit to unit. `released` normalises rows and sets the read-out
-    token's score to the smallest.
+    [Chefer21] Eq. 13-14. Ablations of the paper: `ablate="gradient"` leaves G_b out, `only_block` takes one block alone
+    (0 = the first, -1 = the last). `pairs` also returns how much went from unit to unit. `variant="released"`
+    normalises rows and sets the read-out token's score to the smallest.
     """
     if ablate not in (None, "gradient"):
         raise InputError(f'ablate is None or "gradient", got "{ablate}"')
@@ -162,7 +169,7 @@ def transformer_attribution(
         blocks = len(maps.folded)
         if not -blocks <= only_block < blocks:
             raise InputError(f"only_block {only_block} is out of range: the model has blocks 0 to {blocks - 1}")
-        between = maps.carried([maps.folded[only_block]]) if pairs else None
+        between = maps.pair_flows([maps.folded[only_block]]) if pairs else None
         return maps.attribution("transformer_attribution", maps.read(maps.folded[only_block]), inputs, between)
     scores, between = _rolled_out(maps, start_block, variant, pairs)
     if variant == "released":
@@ -176,14 +183,14 @@ def _chefer_rules(variant: Variant) -> RuleSet:
 
 
 def _cam(products: Tensor) -> Tensor:
-    """E_h (.)+ of a block's G_b * R_b."""
+    """E_h (G_b * R_b)+, [Chefer21] Eq. 13 without the identity."""
     return mean_heads(products.clamp_min(0))
 
 
-def _rolled_out(maps: Maps, start_block: int, variant: Variant, pairs: bool) -> tuple[Tensor, Tensor | None]:
-    made = normalised_with_identity if variant == "released" else with_identity
+def _rolled_out(maps: BlockMaps, start_block: int, variant: Variant, pairs: bool) -> tuple[Tensor, Tensor | None]:
+    transform = normalised_with_identity if variant == "released" else with_identity
     matrices = from_block(maps.folded, start_block)
-    return maps.rolled_out(matrices, made), maps.carried(matrices, made) if pairs else None
+    return maps.rolled_out(matrices, transform), maps.pair_flows(matrices, transform) if pairs else None
 
 
 @METHODS.register(
@@ -203,16 +210,16 @@ def mask_lrp(
 ) -> Attribution:
     """`transformer_attribution` with relevance flowing through some heads only, the syntactic and positional ones.
 
-    `mask`: "both", "syntactic", "positional" or "random" of the heads known for this model (heads.json beside it), or
-    an array [blocks, heads]; None takes both where they are known, and else every head. `corrupt` lets in this share of
-    the other heads. What enters a block's heads is masked and scaled to its old sum. `pairs` also tells how much went
-    from unit to unit. `released` masks what leaves the heads, unscaled, keeps the maps' relevance before that and not
-    halved, and sets the read-out token's score to 0.
+    [Song24] Eq. 7-11. `mask`: "both", "syntactic", "positional" or "random" of the heads known for this model (its
+    heads.json), or an array [blocks, heads]; None takes both kinds if they are known, else every head. `corrupt` adds
+    this share of the other heads. Relevance that enters a block's heads is masked, then rescaled to its old sum.
+    `pairs` also returns how much went from unit to unit. `variant="released"` masks what leaves the heads, does not
+    rescale, keeps the maps' relevance from before the mask and not halved, and sets the read-out token's score to 0.
     """
     released = variant == "released"
     chosen = _head_mask(model, mask, corrupt, seed)
     heads = None if chosen is None else HeadMask(chosen, late=released)
-    # In the released code the maps of a run with a mask, even one of ones, are not halved; those without a mask are.
+    # The released code does not halve R_b if there is a mask, even one of ones; without a mask it does.
     doubled = 1.0 if chosen is None or not released else 2.0
     rules = _chefer_rules(variant)
     maps = two_way_maps(model, inputs, target, "mask_lrp", rules, lambda g, r: _cam(doubled * g * r), heads)
@@ -222,7 +229,7 @@ def mask_lrp(
 
 
 def _head_mask(model: nn.Module, mask: Mask, corrupt: float, seed: int) -> Tensor | None:
-    """The mask that is meant; None for every head."""
+    """The head mask [blocks, heads]; None for every head."""
     if isinstance(mask, str):
         return torch.as_tensor(heads_of(model).mask(mask, corrupt=corrupt, seed=seed))
     if mask is None:

@@ -1,4 +1,4 @@
-"""Shapley values, by the `shap` package: the units are players, and the target's value is what they earn together."""
+"""Shapley values of the units, computed by the `shap` package."""
 
 from __future__ import annotations
 
@@ -15,18 +15,25 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from torch import Tensor, nn
 
-from relprop.engine.passes import look
+from relprop.engine.forward_passes import forward_flow
 from relprop.errors import InputError, RelpropError
-from relprop.methods.perturbation import Hide, units_of
-from relprop.methods.unit_scores import Inputs, attribution, content_generator, examples_first, select, singles
+from relprop.methods.perturbation import Hide, hideable_units
+from relprop.methods.unit_scores import (
+    Inputs,
+    attribution,
+    content_generator,
+    examples_first,
+    select_examples,
+    single_examples,
+)
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
 Masks = NDArray[np.bool_]
 Values = NDArray[np.float64]
 ALGORITHMS = ("permutation", "partition")
-ROUNDS = 10  # permutations, each there and back, unless `max_evals` says otherwise
-AT_ONCE = 64  # groups that "partition" divides at a time; it decides which ones, so it is no option
+ROUNDS = 10  # permutations, each forwards and backwards, unless `max_evals` is given
+AT_ONCE = 64  # groups that "partition" divides at a time; this affects the result, so it is not an option
 
 
 @METHODS.register(
@@ -45,22 +52,22 @@ def shapley(
 ) -> Attribution:
     """Mean gain of the target when a unit joins the others: over permutations, or down a tree of neighbours.
 
-    Units are hidden as in occlusion, and the sum is value - value with all of them hidden. `algorithm`: "permutation"
-    samples orders, "partition" gives Owen values of a balanced tree over positions. `max_evals` (None: 10 orders, there
-    and back) are forward passes an example. Needs the `shap` package.
+    Lundberg and Lee 2017. Units are hidden as in occlusion; scores sum to value - value with all units hidden.
+    `algorithm`: "permutation" samples orders, "partition" gives Owen values of a balanced tree over positions.
+    `max_evals`: forward passes per example (None: 10 orders, forwards and backwards). Needs the `shap` package.
     """
     if algorithm not in ALGORITHMS:
         raise InputError(f'algorithm is "permutation" or "partition", got "{algorithm}"')
     shap = _shap()
-    flow = look(model, inputs, target, at="tokens")
+    flow = forward_flow(model, inputs, target, at="tokens")
     examples_first(flow)
     chosen = flow.chosen
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
-    every = units_of(flow, inputs)
+    every = hideable_units(flow, inputs)
     real, sizes = torch.cat(list(every.values()), 1), [one.shape[1] for one in every.values()]
     scores, baseline = chosen.value.new_zeros(real.shape), torch.zeros_like(chosen.value)
-    for i, single in enumerate(singles(inputs)):
+    for i, single in enumerate(single_examples(inputs)):
         game = _Game(model, single, chosen.exact[i], dict(zip(every, sizes, strict=True)), real[i], replacement,
                      internal_batch_size)  # fmt: skip
         own_seed = int(torch.randint(2**32, (), generator=content_generator(single, seed)))
@@ -74,7 +81,7 @@ def shapley(
 def _solve(
     shap: Any, value: Callable[[Masks], Values], units: int, algorithm: str, max_evals: int | None, seed: int
 ) -> tuple[Values, float]:
-    """Each unit's share, and the value without any of them."""
+    """The Shapley value of each unit, and the target with all units hidden."""
     evals = ROUNDS * (2 * units + 1) if max_evals is None else max_evals
     if algorithm == "partition" and units > 1:
         neighbours = linkage(np.arange(units, dtype=float)[:, None], "ward")
@@ -83,12 +90,12 @@ def _solve(
         if evals < 2 * units + 1:
             raise InputError(f"max_evals={evals} is too few: one order of {units} units takes {2 * units + 1}")
         explainer = shap.PermutationExplainer(value, _Masker(None), seed=seed)
-    found = explainer(np.ones((1, units)), max_evals=evals, batch_size=AT_ONCE, silent=True)
-    return found.values[0], float(found.base_values[0])
+    result = explainer(np.ones((1, units)), max_evals=evals, batch_size=AT_ONCE, silent=True)
+    return result.values[0], float(result.base_values[0])
 
 
 class _Masker:
-    """Hands the masks of `shap` to the value function as they are."""
+    """Passes the masks of `shap` to the value function unchanged."""
 
     immutable_outputs = True
 
@@ -101,27 +108,27 @@ class _Masker:
 
 @dataclass(frozen=True)
 class _Game:
-    """One example, and what any set of its units is worth."""
+    """One example, and the target for any set of its units."""
 
     model: nn.Module
     inputs: Inputs
     target: Any
-    units: dict[str, int]  # per part how many units, all of which stand in one row
-    real: Tensor  # [units], which of them play
+    units: dict[str, int]  # per part the number of units; all parts are concatenated
+    real: Tensor  # [units]: which of them are not padding
     replacement: int | None
     size: int
 
     def value(self, masks: Masks) -> Values:
-        """The target with only the units of each mask in sight."""
+        """Per mask the target with all other units hidden."""
         hidden = torch.zeros(len(masks), len(self.real), dtype=torch.bool)
         hidden[:, self.real] = ~torch.from_numpy(masks.astype(bool))
         return torch.cat([self._predicted(part) for part in hidden.split(max(1, self.size))]).double().cpu().numpy()
 
     def _predicted(self, hidden: Tensor) -> Tensor:
-        copies = select(self.inputs, torch.zeros(len(hidden), dtype=torch.long), 1)
+        repeated = select_examples(self.inputs, torch.zeros(len(hidden), dtype=torch.long), 1)
         by_part = dict(zip(self.units, hidden.split(list(self.units.values()), 1), strict=True))
         hide = Hide(by_part, self.replacement)
-        return look(self.model, copies, [self.target] * len(hidden), hide.edit, at="tokens").chosen.value
+        return forward_flow(self.model, repeated, [self.target] * len(hidden), hide.edit, at="tokens").chosen.value
 
 
 _numpy = threading.Lock()
@@ -129,7 +136,7 @@ _numpy = threading.Lock()
 
 @contextmanager
 def _numpy_seed(seed: int) -> Iterator[None]:
-    """`shap` draws from numpy's global generator: one run at a time, and its state is put back."""
+    """Seeds numpy's global generator, which `shap` uses, for one run at a time; afterwards its state is restored."""
     with _numpy:
         state = np.random.get_state()
         np.random.seed(seed)
@@ -140,7 +147,7 @@ def _numpy_seed(seed: int) -> Iterator[None]:
 
 
 def _shap() -> Any:
-    """The package, on first use: it is large, and an extra."""
+    """The `shap` package, imported on first use: it is large and optional."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PendingDeprecationWarning)  # its colour maps, while it is imported

@@ -1,4 +1,4 @@
-"""From what reached the sources to one score per unit of every part: in the part's own order, padding at exactly 0."""
+"""Turns what reached the sources into one score per unit of every part, in the part's order; padding scores 0."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.leaves import batch_of, explained
-from relprop.engine.passes import Flow, look, propagate
+from relprop.engine.forward_passes import forward_flow
+from relprop.engine.leaves import batch_of, explained_parts
+from relprop.engine.passes import Flow, propagate
 from relprop.engine.sources import At, Source
-from relprop.engine.units import Columns, columns
+from relprop.engine.units import UnitIndex, unit_index
 from relprop.errors import InputError
 from relprop.padding import real_rows
 from relprop.rulebook.rulesets import RuleSet
-from relprop.targets import Chosen
+from relprop.targets import ChosenTarget
 from relprop.types import Attribution, Entry, Ledger
 
 Inputs = Mapping[str, Any]
@@ -34,43 +35,45 @@ def input_relevance(
     checkpoint: bool,
     ledger: bool,
 ) -> Attribution:
-    """Sum over features of the relevance that reached each unit. The ledger is kept example by example."""
-    if ledger and batch_of(inputs) > 1 and examples_first(look(model, inputs, target)) > 1:
+    """The sum over features of the relevance at each unit. A ledger needs one pass per example."""
+    if ledger and batch_of(inputs) > 1 and examples_first(forward_flow(model, inputs, target)) > 1:
         options = {"at": at, "checkpoint": checkpoint, "ledger": True}
         each = [
             input_relevance(model, one, one_target(target, i), rules, method, **options)  # type: ignore[arg-type]
-            for i, one in enumerate(singles(inputs))
+            for i, one in enumerate(single_examples(inputs))
         ]
-        return joined(each)
+        return join_examples(each)
     flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger)
     relevance = flow.relevance()
     parts = unit_scores(flow, relevance, inputs)
-    return attribution(flow, method, parts, ledger=(close(flow, relevance, parts),) if ledger else None)
+    return attribution(flow, method, parts, ledger=(ledger_of(flow, relevance, parts),) if ledger else None)
 
 
-def attribution(flow: Flow, method: str, parts: Parts, chosen: Chosen | None = None, **more: Any) -> Attribution:
-    """Scores of the parts, with all that the pass says; `chosen` where it was one of several on changed inputs."""
+def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | None = None, **more: Any) -> Attribution:
+    """The attribution of a pass with these scores; `chosen` replaces the target of a pass on changed inputs."""
     chosen = flow.chosen if chosen is None else chosen
     place: dict[str, str] = {}
     for source in flow.sources:
-        known = place.setdefault(source.part, source.place)
-        place[source.part] = known if source.place in known.split(" and ") else f"{known} and {source.place}"
+        first = place.setdefault(source.part, source.place)
+        place[source.part] = first if source.place in first.split(" and ") else f"{first} and {source.place}"
     windows = {
-        source.part: found.windows for source in flow.sources if (found := columns_of(flow, source)).windows is not None
+        source.part: index.windows
+        for source in flow.sources
+        if (index := unit_index_of(flow, source)).windows is not None
     }
     lost = [
         f'nothing flows back to "{part}" under these rules, or only to units that the mask hides, though the output '
         "may depend on it"
-        for part in _silent(flow, parts, compared=more.get("baseline") is not None)
+        for part in _parts_without_score(flow, parts, compared=more.get("baseline") is not None)
     ]
     own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *lost)}
     return Attribution(parts, chosen.value, chosen.names, method, chosen.rows, **{**own, **more})
 
 
-def _silent(flow: Flow, parts: Parts, compared: bool) -> list[str]:
-    """Parts without a score, though something should have arrived there.
+def _parts_without_score(flow: Flow, parts: Parts, compared: bool) -> list[str]:
+    """Parts whose scores are all 0.
 
-    `compared`: scores are of the way from a baseline, so an input that is its own baseline has none.
+    `compared`: scores are relative to a baseline; parts that something flowed back to may then score 0.
     """
     arrived = zip(flow.sources, flow.arrived, strict=False)
     reached = {source.part for source, flowed in arrived if compared and flowed.any()}
@@ -78,30 +81,30 @@ def _silent(flow: Flow, parts: Parts, compared: bool) -> list[str]:
     return [part for part in scored if part in parts and part not in reached and not parts[part].any()]
 
 
-def columns_of(flow: Flow, source: Source) -> Columns:
-    """To which example and unit the rows of a source belong."""
+def unit_index_of(flow: Flow, source: Source) -> UnitIndex:
+    """The example and unit of each row of a source."""
     shape = source.rows.shape
     examples = 1 if flow.several else len(flow.chosen.value)
-    known = flow.axes.get(source.part, -1)
-    axis = None if known == -1 else known
-    owner = flow.owners.get(source.part)
+    batch_axis = flow.axes.get(source.part, -1)
+    axis = None if batch_axis == -1 else batch_axis
+    owner = flow.row_owners.get(source.part)
     if axis is None and owner is None and examples > 1:
         raise InputError(
             f'"{source.part}" of shape {tuple(shape)} has no axis of {examples} examples: explain them one by one'
         )
-    tokens = source.whole_numbers and source.rows.single
-    return columns(source.rows, examples, axis, tokens or source.enters, () if tokens else source.features, owner)
+    tokens = source.is_integer and source.rows.single
+    return unit_index(source.rows, examples, axis, tokens or source.enters, () if tokens else source.features, owner)
 
 
 def unit_scores(
     flow: Flow, per_source: list[Tensor], inputs: Inputs, reduce: Callable[[Tensor], Tensor] | None = None
 ) -> Parts:
-    """One score per unit of each part: features reduced (by default summed), sources of one part added."""
+    """One score per unit of each part: features are reduced (by default summed), sources of one part added."""
     parts: Parts = {}
     for source, values in zip(flow.sources, per_source, strict=True):
-        found = columns_of(flow, source)
+        index = unit_index_of(flow, source)
         each = values if flow.several else values[None]
-        scores = torch.cat([found.added((reduce or _sum)(source.rows.of(one))) for one in each])
+        scores = torch.cat([index.summed((reduce or _sum)(source.rows.of(one))) for one in each])
         parts[source.part] = parts[source.part] + scores if source.part in parts else scores
     return {name: without_padding(scores, name, inputs) for name, scores in parts.items()}
 
@@ -111,14 +114,14 @@ def without_padding(scores: Tensor, part: str, inputs: Inputs) -> Tensor:
     return torch.where(real if len(real) == len(scores) else real[:1], scores, 0)
 
 
-# The masks that tell padding, by the argument that they belong to.
+# The padding masks, by the argument that they belong to.
 _TOKENS = ("input_ids", "decoder_input_ids")
 _MASKS = {"decoder_input_ids": "decoder_attention_mask", "pixel_values": "pixel_attention_mask"}
 
 
 def mask_of(part: str, inputs: Inputs) -> Tensor | None:
-    """The mask that tells which units of a part are no padding; None where nothing does."""
-    others = [name for name in explained(inputs) if name != part]
+    """The mask of a part: which units are not padding. None if there is none."""
+    others = [name for name in explained_parts(inputs) if name != part]
     name = _MASKS.get(part, "attention_mask")
     if name not in inputs and not others:
         name = "attention_mask"  # of the only part there is
@@ -126,8 +129,8 @@ def mask_of(part: str, inputs: Inputs) -> Tensor | None:
     return mask if isinstance(mask, Tensor) else None
 
 
-def replaced(source: Source, other: Tensor | int) -> Tensor:
-    """The whole numbers that a source looked up, with those of its part replaced by others."""
+def replaced_ids(source: Source, other: Tensor | int) -> Tensor:
+    """The integers that a source looked up, with those of its part replaced."""
     assert source.looked_up is not None
     elements = source.rows.elements.view(source.looked_up.shape)
     own = other if isinstance(other, int) else other.to(source.looked_up).flatten()[elements.clamp_min(0)]
@@ -138,18 +141,18 @@ def _sum(values: Tensor) -> Tensor:
     return values.sum(-1)
 
 
-def close(flow: Flow, relevance: list[Tensor], parts: Parts) -> Ledger:
-    """The books of one example, one line per part. What reached a source without being a unit's score is a constant."""
-    assert flow.books is not None
+def ledger_of(flow: Flow, relevance: list[Tensor], parts: Parts) -> Ledger:
+    """The ledger of one example, one line per part. What reached rows that are not units is a constant."""
+    assert flow.keeper is not None
     value = flow.chosen.value.item() if flow.carries == "gradient" else 1.0
     scored = {name: scores.double().sum().item() for name, scores in parts.items()}
     other = sum(part.double().sum().item() for part in relevance) - sum(scored.values())
     lines = [Entry("", name if len(scored) > 1 else "inputs", "input", amount) for name, amount in scored.items()]
-    return flow.books.close(value, [*lines, Entry("", "rows of no input", "constant", other)] if other else lines)
+    return flow.keeper.ledger(value, [*lines, Entry("", "rows of no input", "constant", other)] if other else lines)
 
 
 def examples_first(flow: Flow) -> int:
-    """How many examples a batch has. Refused where it cannot be taken apart along the first axis."""
+    """The number of examples. Raises unless all parts have them along the first axis."""
     count = len(flow.chosen.value)
     for source in flow.sources if count > 1 else ():
         if flow.axes.get(source.part, -1) != 0:
@@ -160,7 +163,7 @@ def examples_first(flow: Flow) -> int:
     return count
 
 
-def example(inputs: Inputs, index: int) -> dict[str, Any]:
+def single_example(inputs: Inputs, index: int) -> dict[str, Any]:
     """One example of a batch, as a batch of one."""
     batch = batch_of(inputs)
     return {
@@ -169,20 +172,20 @@ def example(inputs: Inputs, index: int) -> dict[str, Any]:
     }
 
 
-def singles(inputs: Inputs) -> list[dict[str, Any]]:
+def single_examples(inputs: Inputs) -> list[dict[str, Any]]:
     """Every example of a batch, as a batch of one."""
-    return [example(inputs, i) for i in range(batch_of(inputs))]
+    return [single_example(inputs, i) for i in range(batch_of(inputs))]
 
 
-def copies(batch: int, copies: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every copy of every example, in chunks: (index of the example, index of the copy)."""
+def example_copies(batch: int, copies: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Several copies of every example, in chunks of `size`: (index of the example, index of the copy)."""
     every = torch.arange(batch * copies)
     for chunk in every.split(max(1, size)):
         yield chunk // copies, chunk % copies
 
 
-def select(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
-    """The given examples of a batch, in the given order, as often as they are named."""
+def select_examples(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
+    """The examples `owner` of a batch, in this order; indices may repeat."""
     return {
         name: value[owner.to(value.device)]
         if isinstance(value, Tensor) and value.dim() and len(value) == batch
@@ -192,7 +195,7 @@ def select(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
 
 
 def real_units(part: str, inputs: Inputs, units: int) -> Tensor:
-    """[batch, units]: which units of a part are no padding."""
+    """[batch, units]: which units of a part are not padding."""
     mask, batch = mask_of(part, inputs), batch_of(inputs)
     if mask is not None and mask.shape == inputs[part].shape and mask.dim() > 2:  # several texts per example
         mask = mask.flatten(1)
@@ -202,9 +205,9 @@ def real_units(part: str, inputs: Inputs, units: int) -> Tensor:
 
 
 def content_generator(inputs: Inputs, seed: int | str) -> torch.Generator:
-    """Randomness that depends on a single example's real content and on the seed alone."""
+    """A random generator seeded by the real content of a single example and by `seed`."""
     digest = hashlib.sha256(str(seed).encode())
-    names = list(explained(inputs))
+    names = list(explained_parts(inputs))
     for name in [name for name in names if name in _TOKENS] or names[:1]:
         digest.update(_real_content(name, inputs[name][0], inputs).double().numpy().tobytes())
     return torch.Generator().manual_seed(int.from_bytes(digest.digest()[:7], "big"))
@@ -216,11 +219,11 @@ def _real_content(name: str, content: Tensor, inputs: Inputs) -> Tensor:
     if mask is None or mask.dim() != 2 or mask.shape[1] < len(content):
         return content
     real = (mask[0] != 0).cpu()
-    return content[real[len(real) - len(content) :]]  # a mask may begin with units that the model adds
+    return content[real[len(real) - len(content) :]]  # a mask may start with units that the model adds
 
 
 def one_target(target: Any, index: int) -> Any:
-    """The target of one example: lists and tensors hold one each, anything else serves all."""
+    """The target of one example: lists and tensors hold one per example, anything else applies to all."""
     return (
         [target[index]]
         if isinstance(target, list)
@@ -230,7 +233,7 @@ def one_target(target: Any, index: int) -> Any:
     )
 
 
-def joined(each: list[Attribution]) -> Attribution:
+def join_examples(each: list[Attribution]) -> Attribution:
     """Attributions of single examples as one batch."""
     rows = [one.logits for one in each]
     return Attribution(
@@ -239,7 +242,7 @@ def joined(each: list[Attribution]) -> Attribution:
         tuple(name for one in each for name in one.target),
         each[0].method,
         torch.cat(rows) if all(row is not None for row in rows) else None,  # type: ignore[arg-type]
-        tuple(book for one in each for book in one.ledger or ()) or None,
+        tuple(ledger for one in each for ledger in one.ledger or ()) or None,
         place=each[0].place,
         windows={name: torch.cat([one.windows[name] for one in each]) for name in each[0].windows},
         warnings=tuple(dict.fromkeys(warning for one in each for warning in one.warnings)),

@@ -1,4 +1,7 @@
-"""Activations and gates: functions of one live tensor."""
+"""Activations and gates: functions of one live tensor.
+
+A *gate* is a factor that is held constant: what it multiplies gets all the relevance.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ Func = Callable[..., Any]
 
 
 def gate(func: Func, *args: Any, **kwargs: Any) -> Any:
-    """The result is a constant: what it multiplies gets all the relevance."""
+    """The result as a constant, so that whatever it multiplies gets all the relevance."""
     args, kwargs = tree_map(_detached, (args, kwargs))
     return func(*args, **kwargs)
 
@@ -22,7 +25,9 @@ def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) else value
 
 
-class _Ratio(torch.autograd.Function):
+class _ConstantRatio(torch.autograd.Function):
+    """y = f(x), whose backward pass multiplies by f(x)/x, and by 0 where x = 0."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, func: Func, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         y: Tensor = func(x, *args, **kwargs)
@@ -35,58 +40,46 @@ class _Ratio(torch.autograd.Function):
         return grad * ratio, None, None, None
 
 
-def ratio(func: Func, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """f(x) = x * (f(x)/x) with the ratio constant: an activation keeps its relevance [AttnLRP]. For f(0) = 0."""
-    return _Ratio.apply(x, func, args, kwargs)
-
-
-class _Activation(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        ctx.save_for_backward(torch.where(x == 0, 0, y / x))
-        return y.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (ratio,) = ctx.saved_tensors
-        return grad * ratio, None
+def constant_ratio(func: Func, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """[AttnLRP] Eq. 9, identity rule: f(x) = x * (f(x)/x) with the ratio constant, for f with f(0) = 0."""
+    return _ConstantRatio.apply(x, func, args, kwargs)
 
 
 def activation(x: Tensor, y: Tensor) -> Any:
-    """y = f(x), however it was computed, as x * (f(x)/x) with the ratio constant."""
-    return _Activation.apply(x, y)
+    """The identity rule for y = f(x) that is already computed, for instance in several calls."""
+    return _ConstantRatio.apply(x, lambda _: y.clone(), (), {})
 
 
 def power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any) -> Any:
-    """A positive power of a live tensor is an activation; any other power is a gate."""
+    """A positive constant power is an activation ([AttnLRP] Eq. 9); any other power is a gate."""
     positive = isinstance(exponent, int | float) and exponent > 0 and isinstance(base, Tensor)
-    return (ratio if positive else gate)(func, base, exponent, *args, **kwargs)
+    return (constant_ratio if positive else gate)(func, base, exponent, *args, **kwargs)
 
 
 def quotient(func: Func, numerator: Any, denominator: Any, *args: Any, **kwargs: Any) -> Any:
-    """A live denominator is a gate."""
+    """[AttnLRP] Prop. 3.4: a live denominator is a gate, all relevance goes to the numerator."""
     return func(numerator, _detached(denominator), *args, **kwargs)
 
 
 def solution(func: Func, matrix: Any, right: Any, *args: Any, **kwargs: Any) -> Any:
-    """The solution of a linear system is linear in its right-hand side; a live matrix is a gate."""
+    """The solution of a linear system is linear in its right-hand side, which gets all of R; the matrix is a gate."""
     return func(_detached(matrix), right, *args, **kwargs)
 
 
-def sampled(func: Func, x: Any, grid: Any, *args: Any, **kwargs: Any) -> Any:
-    """`grid_sample` is linear in what is sampled; where it is sampled is a gate."""
+def constant_grid(func: Func, x: Any, grid: Any, *args: Any, **kwargs: Any) -> Any:
+    """`grid_sample` is linear in the sampled map, which gets all relevance; the sampling positions are a gate."""
     return func(x, _detached(grid), *args, **kwargs)
 
 
 def variance_and_mean(func: Func, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-    """`var_mean` and `std_mean`: the spread is a gate, the mean stays live."""
+    """[Ali22] LN-rule for `var_mean` and `std_mean`: the variance is a gate, the mean stays live."""
     spread, mean = func(*args, **kwargs)
     return spread.detach(), mean
 
 
 SATURATING = {"tanh", "erf"}
 
-# f(0) = 0: an activation on the signal's way. Everything else that is not linear opens or closes the way: a gate.
+# f(0) = 0: the identity rule applies. Every other function that is not linear is treated as a gate.
 ACTIVATIONS = (
     "relu", "relu6", "gelu", "silu", "mish", "tanh", "leaky_relu", "elu", "selu", "celu", "prelu", "rrelu",
     "hardtanh", "hardswish", "hardshrink", "softshrink", "tanhshrink", "softsign", "threshold", "erf", "abs", "square",
@@ -97,7 +90,7 @@ GATES = (
     "softmax", "log_softmax", "softmin", "gumbel_softmax", "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp",
     "exp2", "log", "log2", "log10", "cos", "cosh", "reciprocal", "cumprod", "prod", "logsumexp",
     "logcumsumexp", "logaddexp", "erfc", "var", "std", "rsqrt", "norm", "atan2", "cdist", "cosine_similarity", "ndtr",
-    "log_ndtr", "erfcx", "opened",
+    "log_ndtr", "erfcx", "gate_sum",
 )  # fmt: skip
 POINTWISE_GATES = (
     "sigmoid", "hardsigmoid", "logsigmoid", "softplus", "exp", "exp2", "log", "log2", "log10", "cos", "cosh", "erfc",

@@ -1,4 +1,4 @@
-"""Operations as calls of simpler ones: norms by the norms that have a rule, and slices one by one."""
+"""Operations written as calls of simpler ones that have rules: norms as other norms, splits as single slices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """`F.instance_norm` as a GroupNorm whose groups are the channels; with running statistics it is linear."""
+    """`F.instance_norm` as a GroupNorm with one group per channel; with running statistics it is linear."""
     if not use_input_stats:
         return F.batch_norm(x, running_mean, running_var, weight, bias, False, 0.0, eps)
     return F.group_norm(x, x.shape[1], weight, bias, eps)
@@ -29,20 +29,20 @@ def instance_norm(
 def native_layer_norm(
     x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`torch.native_layer_norm`, whose mean and 1/std are constants."""
+    """`torch.native_layer_norm`: the norm by its own rule, the returned mean and 1/std as constants."""
     _, mean, rstd = torch.native_layer_norm(x.detach(), shape, weight, bias, eps)
     return F.layer_norm(x, shape, weight, bias, eps), mean, rstd
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """`F.cosine_similarity` spelled out: a product over lengths, which are gates."""
+    """`F.cosine_similarity` written out: a product divided by two lengths, which are gates."""
     first, second = (torch.linalg.vector_norm(x, 2, dim).clamp_min(eps) for x in (x1, x2))
     cosine: Tensor = (x1 * x2).sum(dim) / (first * second)
     return cosine
 
 
 def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """`torch.split` as slices one by one, which autograd lets a model write to."""
+    """`torch.split` as single slices: autograd lets a model write to these in place."""
     sizes = split_size_or_sections
     length = x.shape[dim]
     if isinstance(sizes, int):
@@ -52,10 +52,10 @@ def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor,
 
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """`torch.chunk` as slices one by one."""
+    """`torch.chunk` as single slices."""
     return split(x, max(1, -(-x.shape[dim] // chunks)), dim)
 
 
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """`torch.unbind` as slices one by one."""
+    """`torch.unbind` as single slices."""
     return tuple(x.select(dim, index) for index in range(x.shape[dim]))

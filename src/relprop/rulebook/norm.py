@@ -1,4 +1,7 @@
-"""Normalisation layers: 1/std is constant, the mean stays differentiable (LN-rule of [Ali22])."""
+"""Normalisation layers: 1/std is constant, the mean stays differentiable ([Ali22] LN-rule).
+
+The *carrying* rules also give the share of the layer's bias to its input (`lrp_carried`, relprop's own).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relprop.ops import at_least_float32
+
 Func = Callable[..., Any]
 
 
 class _LayerNorm(torch.autograd.Function):
-    """y = z * rstd * w + b, z = x - mean(x). Only rstd and w are kept, less than a plain backward pass keeps.
+    """y = z * rstd * w + b, z = x - mean(x), with rstd constant. Saves rstd and w only.
 
-    With `carry` the share of b goes to x as well, spread as z^2 is: x is kept too.
+    With `carry` the share of b goes to x as well, in proportion to z^2; x is saved too.
     """
 
     @staticmethod
@@ -49,7 +54,7 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Any:
-    """LayerNorm with 1/sqrt(eps + Var) constant."""
+    """[Ali22] LN-rule: LayerNorm with 1/sqrt(eps + Var) constant."""
     return _LayerNorm.apply(x, normalized_shape, weight, bias, eps, False)
 
 
@@ -62,12 +67,12 @@ def carrying_layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Any:
-    """LayerNorm with 1/sqrt(eps + Var) constant, whose bias takes nothing: all that arrives is x's."""
+    """LayerNorm with 1/sqrt(eps + Var) constant, whose bias takes nothing: x gets all that arrives."""
     return _LayerNorm.apply(x, normalized_shape, weight, bias, eps, True)
 
 
-class _Scaled(torch.autograd.Function):
-    """A norm whose value is torch's own and whose way back is `back(gradient)`, linear with 1/std constant."""
+class _LinearNorm(torch.autograd.Function):
+    """A norm with torch's own value, whose backward pass is `back(gradient)`: linear, with 1/std constant."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, func: Func, args: tuple[Any, ...], back: Func) -> Tensor:
@@ -78,10 +83,6 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         return ctx.back(grad), None, None, None
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def batch_norm(
@@ -95,27 +96,27 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    """BatchNorm as it runs in eval mode: linear. (torch's own way back is wrong for some strides of one example.)"""
+    """BatchNorm in eval mode, which is linear. (torch's own backward is wrong for some strides of a single example.)"""
     args = (running_mean, running_var, weight, bias, training, momentum, eps)
     if training or running_var is None:
         return func(x, *args)
     scale = (running_var.detach() + eps).rsqrt()
     scale = (scale if weight is None else scale * weight.detach()).to(x.dtype).view(-1, *(1,) * (x.dim() - 2))
-    return _Scaled.apply(x, func, args, lambda grad: grad * scale)
+    return _LinearNorm.apply(x, func, args, lambda grad: grad * scale)
 
 
 def rms_norm(
     func: Func, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Any:
-    """RMSNorm with 1/sqrt(eps + mean square) constant."""
+    """[Ali22] LN-rule for RMSNorm: 1/sqrt(eps + mean square) is constant."""
     dims, dtype = tuple(range(-len(normalized_shape), 0)), x.dtype
     least = torch.finfo(x.dtype).eps if eps is None else eps
-    rstd = torch.rsqrt(_wide(x.detach()).square().mean(dims, keepdim=True) + least)
+    rstd = torch.rsqrt(at_least_float32(x.detach()).square().mean(dims, keepdim=True) + least)
 
     def back(grad: Tensor) -> Tensor:
         return ((grad if weight is None else grad * weight).to(rstd.dtype) * rstd).to(dtype)
 
-    return _Scaled.apply(x, func, (normalized_shape, weight, eps), back)
+    return _LinearNorm.apply(x, func, (normalized_shape, weight, eps), back)
 
 
 def group_norm(
@@ -128,9 +129,9 @@ def group_norm(
     *unused: Any,
     carry: bool = False,
 ) -> Any:
-    """GroupNorm with each group's 1/sqrt(eps + Var) constant. With `carry` the share of the bias goes to x as well."""
+    """[Ali22] LN-rule for GroupNorm: 1/sqrt(eps + Var) per group is constant. `carry`: x gets the bias's share too."""
     shape, dtype = x.shape, x.dtype
-    groups = _wide(x.detach()).reshape(shape[0], num_groups, -1)
+    groups = at_least_float32(x.detach()).reshape(shape[0], num_groups, -1)
     rstd = torch.rsqrt(groups.var(-1, unbiased=False, keepdim=True) + eps)
     z = groups - groups.mean(-1, keepdim=True) if carry and bias is not None else None
     per_channel = (-1, *(1,) * (x.dim() - 2))
@@ -147,16 +148,16 @@ def group_norm(
             scaled = scaled + z * torch.where(size > 0, share / size, 0)
         return scaled.reshape(shape).to(dtype)
 
-    return _Scaled.apply(x, func, (num_groups, weight, bias, eps), back)
+    return _LinearNorm.apply(x, func, (num_groups, weight, bias, eps), back)
 
 
 def carrying_group_norm(func: Func, *args: Any, **kwargs: Any) -> Any:
-    """GroupNorm whose bias takes nothing."""
+    """GroupNorm whose bias takes nothing: x gets all that arrives."""
     return group_norm(func, *args, **kwargs, carry=True)
 
 
 class _CarriedBias(torch.autograd.Function):
-    """u + b, where u is z = x - mean(x) times constants: what b takes goes to z, spread as z^2 is."""
+    """u + b, where u is z = x - mean(x) times constants: the share of b goes to z, in proportion to z^2."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, z: Tensor, bias: Tensor, dims: Any) -> Tensor:
@@ -167,10 +168,10 @@ class _CarriedBias(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         z, bias = ctx.saved_tensors
-        wide = _wide(z)
-        size = wide.square().sum(ctx.dims, keepdim=True)
-        share = (grad.to(wide.dtype) * bias).sum(ctx.dims, keepdim=True)
-        return grad.sum_to_size(ctx.shape), (wide * torch.where(size > 0, share / size, 0)).to(z.dtype), None, None
+        z32 = at_least_float32(z)
+        size = z32.square().sum(ctx.dims, keepdim=True)
+        share = (grad.to(z32.dtype) * bias).sum(ctx.dims, keepdim=True)
+        return grad.sum_to_size(ctx.shape), (z32 * torch.where(size > 0, share / size, 0)).to(z.dtype), None, None
 
 
 def carried_bias(func: Func, u: Tensor, bias: Tensor, z: Tensor, dims: Any) -> Any:
@@ -179,7 +180,7 @@ def carried_bias(func: Func, u: Tensor, bias: Tensor, z: Tensor, dims: Any) -> A
 
 
 def small_power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any) -> Any:
-    """`(variance + eps) ** -0.5` and its like are the 1/std of a norm written by hand; other powers are left alone."""
+    """[Ali22] LN-rule for norms written by hand: powers of +-0.5 give 1/std, a constant; other powers stay live."""
     if isinstance(base, Tensor) and isinstance(exponent, float) and exponent in (-0.5, 0.5):
         base = base.detach()
     return func(base, exponent, *args, **kwargs)

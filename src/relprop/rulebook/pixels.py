@@ -1,7 +1,7 @@
-"""Relevance down to the pixels, as the full LRP of [Chefer21]: the z^B rule, and constants that take their share.
+"""Relevance down to the pixels, as in the full LRP of [Chefer21]: the z^B rule, and constants that take a share.
 
-A pixel is bounded and has no natural zero, which the z+ rule takes for granted; the z^B rule (Montavon et al. 2017)
-measures each pixel from the lowest and the highest value that it could have had.
+The z+ rule assumes that an input of 0 means "nothing there". Pixels are bounded and have no such zero, so the z^B rule
+(Montavon et al. 2017, Deep Taylor decomposition) measures each pixel against the lowest and highest possible value.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ Rule = Callable[..., Any]
 
 
 def down_to_pixels(rules: RuleSet) -> RuleSet:
-    """The same relevance rules, carried on to the model's own float input."""
+    """The same relevance rules, continued to the model's own float input."""
     layers = {name: at_input(rules[name]) for name in ("conv1d", "conv2d", "conv3d")}
     return rules | RuleSet("pixels", {**layers, "add": with_constants(rules["add"])}, carries="relevance")
 
 
 def at_input(layer: Rule) -> Rule:
-    """`layer`, but by the z^B rule where a layer reads the input itself."""
+    """`layer`, replaced by the z^B rule where a layer reads the input itself."""
 
     def rule(func: Rule, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         if not is_input(x):
             return layer(func, x, weight, bias, *args, **kwargs)
-        return _Bounded.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs))
+        return _ZBLayer.apply(x, weight, bias, lambda x, w, b: func(x, w, b, *args, **kwargs))
 
     return rule
 
 
 def is_input(x: Tensor) -> bool:
-    """Whether x is the input, only moved: under relevance rules all other operations are autograd functions."""
+    """Whether x is the input or a reshaped view of it: under relevance rules all else is an autograd function."""
     nodes = [x.grad_fn]
     while nodes:
         node = nodes.pop()
@@ -45,8 +45,8 @@ def is_input(x: Tensor) -> bool:
     return True
 
 
-class _Bounded(torch.autograd.Function):
-    """A layer on x in [l, h]: Z = xW - lW+ - hW-, and R_x = x(SW^T) - l(SW+^T) - h(SW-^T) with S = R/Z."""
+class _ZBLayer(torch.autograd.Function):
+    """z^B rule for a layer on x in [l, h]: Z = xW - lW+ - hW-, R_x = x(SW^T) - l(SW+^T) - h(SW-^T), S = R/Z."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, layer: Rule) -> Tensor:
@@ -70,7 +70,7 @@ class _Bounded(torch.autograd.Function):
 
 
 def with_constants(add: Rule) -> Rule:
-    """`add`, but a constant as large as the live summand takes its share, as position embeddings do in [Chefer21]."""
+    """`add`, where a constant of the same size takes a share too, as position embeddings do in [Chefer21]'s code."""
 
     def rule(func: Rule, u: Any, v: Any, **kwargs: Any) -> Any:
         if isinstance(u, Tensor) and isinstance(v, Tensor) and u.shape[1:] == v.shape[1:] and u.dim() > 2:
@@ -81,5 +81,5 @@ def with_constants(add: Rule) -> Rule:
 
 
 def _live(constant: Tensor) -> Tensor:
-    """A leaf of its own, where relevance ends unread."""
+    """The constant as a live leaf: the relevance that it takes is not read."""
     return constant.detach().requires_grad_(bool(constant.is_floating_point() and constant.isfinite().all()))

@@ -1,4 +1,4 @@
-"""Products of live tensors: each factor gets an equal share."""
+"""Products of live tensors: each factor gets an equal share ([AttnLRP] Prop. 3.2 and 3.3)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Func = Callable[..., Any]
 
 def live_tensors(*args: Any) -> list[Tensor]:
     """Tensors that depend on the explained input, also those inside lists."""
-    found: list[Tensor] = []
+    live: list[Tensor] = []
     for value in args:
         if isinstance(value, Tensor):
-            found += [value] if value.requires_grad else []
+            live += [value] if value.requires_grad else []
         elif isinstance(value, list | tuple):
-            found += live_tensors(*value)
-    return found
+            live += live_tensors(*value)
+    return live
 
 
 def equal_shares(func: Func, *args: Any, **kwargs: Any) -> Any:
-    """A product of n live factors is of degree n; 1/n of each gradient makes the shares sum to the product."""
+    """[AttnLRP] Prop. 3.2 and 3.3: each of n live factors gets 1/n of its gradient, so that shares sum to it."""
     factors = len(live_tensors(*args))
     if factors < 2:
         return func(*args, **kwargs)
@@ -30,7 +30,7 @@ def equal_shares(func: Func, *args: Any, **kwargs: Any) -> Any:
 
 
 def scaled(value: Any, factor: float) -> Any:
-    """The same tensor or arguments; gradients that flow back to them are multiplied by `factor`."""
+    """The same values; gradients that flow back to them are multiplied by `factor`."""
     if isinstance(value, list | tuple):
         return type(value)(scaled(one, factor) for one in value)
     if not isinstance(value, Tensor) or not value.requires_grad:

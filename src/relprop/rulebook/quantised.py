@@ -1,4 +1,4 @@
-"""Layers that torch quantises on the fly have no gradient: they run as they are, and flow back by their own weights."""
+"""Dynamically quantised layers, which have no gradient: torch computes the value, the weights the backward pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 def linear_dynamic(x: Tensor, packed: Any, reduce_range: bool = False) -> Tensor:
-    """A linear layer with int8 weights, whose input is rounded too."""
+    """A linear layer with int8 weights; its input is rounded too."""
     with torch.no_grad():
         result = torch.ops.quantized.linear_dynamic(x, packed, reduce_range)
     return _by_weights(x, packed, result)
@@ -31,19 +31,19 @@ def _by_weights(x: Tensor, packed: Any, result: Tensor) -> Tensor:
 
 
 def rounding(y: Tensor, value: Tensor) -> Tensor:
-    """y plus a constant that makes it `value`. A torch call of its own, so that the ledger books it by its name."""
+    """y plus the constant `value - y`. A torch call of its own, so that the ledger lists it under its name."""
     if has_torch_function((y, value)):
         return handle_torch_function(rounding, (y, value), y, value)
-    return rounded(y, value)
+    return with_value(y, value)
 
 
-def rounded(y: Tensor, value: Tensor) -> Tensor:
-    """The graph of y with this value."""
-    result: Tensor = _Rounded.apply(y, value)
+def with_value(y: Tensor, value: Tensor) -> Tensor:
+    """A tensor with this value, whose gradient flows to y."""
+    result: Tensor = _WithValue.apply(y, value)
     return result
 
 
-class _Rounded(torch.autograd.Function):
+class _WithValue(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, value: Tensor) -> Tensor:
         return value.clone()

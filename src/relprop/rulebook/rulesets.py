@@ -6,23 +6,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from relprop import ops
 from relprop.errors import unknown_name
-from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, zplus, zplus_attention
+from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, zplus
+from relprop.rulebook.relevance_flow import DEFAULT, FlowSettings, Phase
+from relprop.rulebook.zplus_attention import zplus_attention
 
 Rule = Callable[..., Any]
+Carries = Literal["gradient", "relevance"]
 
 
 @dataclass(frozen=True)
 class Expand:
-    """The operation is run as this function instead, whose own torch calls meet the rules one by one."""
+    """Run this function in place of the operation; the rules apply to its torch calls one by one."""
 
     function: Rule
-    always: bool = False  # also where nothing in it is live, so that observers see its parts
-    exact: bool = False  # to the bit what the operation computes: it need not be computed for its value
-    fused: Rule | None = None  # of attention as it is, where query, key and value are live and the mask is not
+    always: bool = False  # also where no argument is live, so that observers see the single calls
+    exact: bool = False  # equals the operation to the bit, so that the operation itself need not run
+    fused: Rule | None = None  # a rule for fused attention, where query, key and value are live and the mask is not
 
     def applies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], live: bool) -> bool:
         if self.fused is None:
@@ -33,27 +36,27 @@ class Expand:
 
 
 class RuleSet(Mapping[str, Any]):
-    """Operation -> rule. `carries`: what flows back is the gradient (score = input x gradient) or relevance itself."""
+    """Operation -> rule. `carries`: the backward pass carries the gradient (score = input x gradient) or relevance."""
 
     def __init__(
         self,
         name: str,
         rules: Mapping[str, Rule | Expand],
-        carries: str = "gradient",
-        way: zplus.Way = zplus.ALONE,
+        carries: Carries = "gradient",
+        settings: FlowSettings = DEFAULT,
     ) -> None:
         self.name = name
         self.carries = carries
-        self.way = way
+        self.settings = settings
         self._rules = MappingProxyType(_consistent(rules))
 
     def __getitem__(self, operation: str) -> Any:
         rule = self._rules[operation]
-        if self.way is zplus.ALONE:
+        if self.settings is DEFAULT:
             return rule
-        if isinstance(rule, Expand) and rule.fused is zplus_attention.attention:
-            return replace(rule, fused=partial(rule.fused, way=self.way))
-        return partial(rule, way=self.way) if rule in zplus.RULES else rule
+        if isinstance(rule, Expand) and rule.fused is zplus_attention:
+            return replace(rule, fused=partial(rule.fused, settings=self.settings))
+        return partial(rule, settings=self.settings) if rule in zplus.RULES else rule
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rules)
@@ -64,28 +67,30 @@ class RuleSet(Mapping[str, Any]):
     def __or__(self, other: RuleSet) -> RuleSet:
         if self.carries != other.carries:
             raise ValueError(f"{self.name} carries {self.carries}, {other.name} {other.carries}: they do not combine")
-        return RuleSet(f"{self.name}|{other.name}", {**self._rules, **other._rules}, self.carries, self.way)
+        return RuleSet(f"{self.name}|{other.name}", {**self._rules, **other._rules}, self.carries, self.settings)
 
     def with_maps(self, fused: bool = False) -> RuleSet:
-        """The same rules on spelled-out attention, so that its weights can be seen; or on `fused`, for who can."""
-        spelled: dict[str, Rule | Expand] = {
+        """The same rules with attention written out, so that its weights can be captured; or with `fused` attention."""
+        written_out: dict[str, Rule | Expand] = {
             "multi_head_attention_forward": Expand(ops.multi_head_attention, always=True)
         }
-        spelled["scaled_dot_product_attention"] = Expand(ops.attention, not fused, fused=_native if fused else None)
-        return RuleSet(self.name, {**self._rules, **spelled}, self.carries, self.way)
+        written_out["scaled_dot_product_attention"] = Expand(
+            ops.plain_attention, not fused, fused=_native if fused else None
+        )
+        return RuleSet(self.name, {**self._rules, **written_out}, self.carries, self.settings)
 
     @property
-    def sees_fused(self) -> bool:
-        """Whether fused attention under these rules can tell its maps."""
+    def captures_fused(self) -> bool:
+        """Whether maps can be captured from fused attention under these rules."""
         rule = self._rules.get("scaled_dot_product_attention")
         return rule is None if self.carries == "gradient" else isinstance(rule, Expand) and rule.fused is not None
 
-    def two_way(self, phase: zplus.Phase) -> RuleSet:
-        """Relevance-carrying rules that let the gradient flow back too, as `phase` says at the time."""
-        return RuleSet(self.name, self._rules, self.carries, replace(self.way, phase=phase))
+    def two_way(self, phase: Phase) -> RuleSet:
+        """Relevance-carrying rules that let the gradient flow back too; `phase` switches between the two."""
+        return RuleSet(self.name, self._rules, self.carries, replace(self.settings, phase=phase))
 
     def lacks(self, operation: str) -> bool:
-        """Whether it is a kind of attention, softmax or norm which has no rule here, though others have."""
+        """Whether this kind of attention, softmax or norm has no rule here, although other kinds have one."""
         if operation in self or operation in _HARMLESS:
             return False
         attention = "scaled_dot_product_attention" in self and "attention" in operation
@@ -96,15 +101,15 @@ class RuleSet(Mapping[str, Any]):
         return f"RuleSet({self.name!r}, {len(self)} rules, carries {self.carries})"
 
 
-# Linear where nothing is trained, or how a model ends.
+# Linear in eval mode, or only the last operation of a model.
 _HARMLESS = {"batch_norm", "native_batch_norm", "weight_norm", "log_softmax"}
 
 
 def _consistent(rules: Mapping[str, Rule | Expand]) -> dict[str, Rule | Expand]:
-    """Attention stays fused only where its rule stands for the rules of its parts."""
+    """Attention stays fused only where the fused rule equals the rules of its single operations."""
     attention = rules.get("scaled_dot_product_attention")
     parts = (rules.get("matmul"), rules.get("softmax"))
-    if not isinstance(attention, Expand) or attention.fused is not zplus_attention.attention:
+    if not isinstance(attention, Expand) or attention.fused is not zplus_attention:
         return dict(rules)
     fused = attention.fused if parts == (zplus.matmul, zplus.to_first) else None
     return {**rules, "scaled_dot_product_attention": replace(attention, fused=fused)}
@@ -118,7 +123,7 @@ def _all(names: tuple[str, ...] | list[str], rule: Rule | Expand) -> dict[str, R
     return dict.fromkeys(names, rule)
 
 
-# Slices of one tensor, each on its own: autograd lets a model write to them.
+# Splits as single slices: autograd lets a model write to these in place.
 _VIEWS: dict[str, Rule | Expand] = {
     "batch_norm": norm.batch_norm,
     "split": Expand(expansions.split, exact=True),
@@ -148,13 +153,13 @@ EXPANSIONS: dict[str, Rule | Expand] = {
     **_VIEWS,
 }
 
-# Under all rules alike.
+# The same under all rule sets.
 QUANTISED = {
     "quantized::linear_dynamic": Expand(quantised.linear_dynamic),
     "quantized::linear_dynamic_fp16": Expand(quantised.linear_dynamic_fp16),
 }
 
-# AH: every softmax is a gate, in fused attention and out of it.
+# [Ali22] AH-rule: every softmax is a gate, in fused attention and outside.
 _ah: dict[str, Rule | Expand] = {
     "scaled_dot_product_attention": attention.constant_weights,
     **_all(["softmax", "softmin", "gumbel_softmax"], elementwise.gate),
@@ -162,7 +167,7 @@ _ah: dict[str, Rule | Expand] = {
     **_VIEWS,
 }
 
-# LN: 1/std is constant, in the fused norms and in those written out by hand.
+# [Ali22] LN-rule: 1/std is constant, in fused norms and in norms written by hand.
 _ln: dict[str, Rule | Expand] = {
     "layer_norm": norm.layer_norm,
     "rms_norm": norm.rms_norm,
@@ -178,16 +183,16 @@ _products = ["mul", "matmul", "einsum", "linear", "conv1d", "conv2d", "conv3d", 
              "bilinear", "inner", "linalg_multi_dot", "chain_matmul", "linalg_vecdot", "cross",
              "linalg_cross"]  # fmt: skip
 
-# Activations as x * constant, live denominators constant, products in equal shares.
+# [AttnLRP] Eq. 9 (activations as x * constant), Prop. 3.4 (constant denominators), Prop. 3.2-3.3 (equal shares).
 _homogeneous: dict[str, Rule | Expand] = {
     **EXPANSIONS,
-    **_all(elementwise.ACTIVATIONS, elementwise.ratio),
+    **_all(elementwise.ACTIVATIONS, elementwise.constant_ratio),
     "pow": elementwise.power,
-    "opened": elementwise.gate,
+    "gate_sum": elementwise.gate,
     "div": elementwise.quotient,
     "linalg_solve_triangular": elementwise.solution,
     "linalg_solve": elementwise.solution,
-    "grid_sample": elementwise.sampled,
+    "grid_sample": elementwise.constant_grid,
     **_all(_products, product.equal_shares),
     "addmm": Expand(ops.addmm),
 }
@@ -204,7 +209,7 @@ lrp_conservative = RuleSet(
         **_ah,
         **_ln,
         "pow": elementwise.power,
-        "norm": _native,  # of degree 1: a length keeps its relevance; one that divides is a constant all the same
+        "norm": _native,  # a length is of degree 1 and keeps its relevance; as a denominator it is a gate anyway
     },
 )
 lrp_carried = RuleSet(
@@ -213,10 +218,11 @@ lrp_carried = RuleSet(
         **lrp_conservative,
         "layer_norm": norm.carrying_layer_norm,
         "group_norm": norm.carrying_group_norm,
-        "norm_bias": norm.carried_bias,  # of a norm written by hand, which begins with a centre
+        "norm_bias": norm.carried_bias,  # of a norm written by hand, which starts with "centre"
         "centre": _native,
     },
 )
+# [AttnLRP]: the softmax keeps its gradient (Prop. 3.1), the rest as above.
 attn_lrp = RuleSet(
     "attn_lrp",
     {**_homogeneous, **_ln, "pow": elementwise.power, "scaled_dot_product_attention": attention.shared_weights},
@@ -233,13 +239,13 @@ _moves = [
     "atleast_1d", "meshgrid", "rounding", "maximum", "minimum",
 ]  # fmt: skip
 
-
+# [Chefer21] Eq. 4-6.
 zplus_rules = RuleSet(
     "zplus",
     {
         **_all(_moves, _native),
         **EXPANSIONS,
-        "scaled_dot_product_attention": Expand(ops.attention, fused=zplus_attention.attention),
+        "scaled_dot_product_attention": Expand(ops.plain_attention, fused=zplus_attention),
         "linear": zplus.linear,
         **_all(["conv1d", "conv2d", "conv3d"], zplus.convolution),
         "addmm": zplus.add_matmul,
@@ -247,25 +253,25 @@ zplus_rules = RuleSet(
         "einsum": zplus.einsum,
         "add": zplus.add,
         "sub": zplus.subtract,
-        **_all(["mul", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "joined"], zplus.unchanged),
+        **_all(["mul", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "same_root_sum"], zplus.unchanged),
         **_all(["softmax", "softmin", "log_softmax", "centre", "shift"], zplus.to_first),
-        "div": zplus.quotient,
-        "pow": zplus.power,
+        "div": zplus.zplus_quotient,
+        "pow": zplus.zplus_power,
         **_all(elementwise.ACTIVATIONS, zplus.unchanged),
         **_all(elementwise.POINTWISE_GATES, zplus.unchanged),
-        **_all(["rsqrt", "sqrt", "var", "std", "norm", "reciprocal"], zplus.gate),
-        **_all(["var_mean", "std_mean"], zplus.variance_and_mean),
+        **_all(["rsqrt", "sqrt", "var", "std", "norm", "reciprocal"], zplus.zplus_gate),
+        **_all(["var_mean", "std_mean"], zplus.zplus_variance_and_mean),
         **_all(["mean", "sum", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool2d"], zplus.pool),
     },
     carries="relevance",
 )
 
-# What the released code of [Chefer21] and [Song24] does: the same rules, and LRP's own.
+# The released code of [Chefer21] and [Song24]: the same rules with a stabiliser, and its LRP baseline.
 zplus_stabilised = RuleSet(
     "zplus_stabilised",
     {**zplus_rules, "softmax": zplus.stabilised_softmax},
     carries="relevance",
-    way=zplus.Way(stabiliser=1e-9),
+    settings=FlowSettings(stabiliser=1e-9),
 )
 zplus_released = zplus_stabilised | RuleSet(
     "released",
@@ -285,7 +291,7 @@ RULESETS = {
 
 
 def ruleset(name: str | RuleSet) -> RuleSet:
-    """A rule set by name; a rule set is taken as it is."""
+    """The rule set of that name; a rule set is returned as it is."""
     if isinstance(name, RuleSet):
         return name
     if name.replace("-", "_") not in RULESETS:

@@ -1,4 +1,4 @@
-"""The rules of [Chefer21] through fused attention: weights made anew, some queries at a time; none is kept."""
+"""The rules of [Chefer21] through fused attention; weights are recomputed for some query rows at a time, not kept."""
 
 from __future__ import annotations
 
@@ -10,46 +10,52 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relprop.ops import repeat_heads
-from relprop.rulebook.attention import Shares, gradient_shares, weights_by_rows
-from relprop.rulebook.zplus import ALONE, Way, safe_divide
+from relprop.rulebook.attention import GatheredShares, gradient_shares, weights_by_rows
+from relprop.rulebook.relevance_flow import DEFAULT, FlowSettings, safe_divide
 
 Func = Callable[..., Any]
-Outflow = Callable[[], Tensor | None]
+OutputGradient = Callable[[], Tensor | None]
 
 
-class _Attention(torch.autograd.Function):
-    """Softmax(q k^T) v whose relevance is shared by the z-rule, half to each factor of both products."""
+class _ZPlusAttention(torch.autograd.Function):
+    """[Chefer21] Eq. 6 for both products of softmax(q k^T) v: z-rule, half to each factor."""
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float, way: Way,
-        tell: Func | None, outflow: Outflow,
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, scale: float,
+        settings: FlowSettings, observe: Func | None, output_gradient: OutputGradient,
     ) -> Tensor:  # fmt: skip
         ctx.save_for_backward(query, key, value, mask)
-        ctx.causal, ctx.scale, ctx.way, ctx.tell, ctx.outflow = causal, scale, way, tell, outflow
+        ctx.causal, ctx.scale, ctx.settings = causal, scale, settings
+        ctx.observe, ctx.output_gradient = observe, output_gradient
         return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, scale=scale)
 
     @staticmethod
     def backward(ctx: Any, flowing: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask = ctx.saved_tensors
-        if ctx.way.phase is not None and ctx.way.phase.gradient:
-            if ctx.tell is not None:  # the weights' gradient is made of it when their relevance is known
-                ctx.outflow = lambda: flowing
+        if ctx.settings.phase is not None and ctx.settings.phase.gradient:
+            if ctx.observe is not None:  # from which the weights' gradient is computed in the relevance phase
+                ctx.output_gradient = lambda: flowing
             shares = gradient_shares(flowing, q, k, v, mask, ctx.causal, ctx.scale, _silent)
             return *shares, None, None, None, None, None, None
-        outflow, gathered, own_type = ctx.outflow(), Shares(), q.dtype
+        output_gradient, gathered, own_type = ctx.output_gradient(), GatheredShares(), q.dtype
         q, k, v, flowing = (one.to(torch.promote_types(own_type, torch.float32)) for one in (q, k, v, flowing))
-        outflow = None if outflow is None else outflow.to(q.dtype)
+        output_gradient = None if output_gradient is None else output_gradient.to(q.dtype)
         for chunk, a in weights_by_rows(q, k, mask, ctx.causal, ctx.scale):
-            s = safe_divide(flowing[..., chunk, :], a @ v, ctx.way.stabiliser).mul_(0.5)
+            s = safe_divide(flowing[..., chunk, :], a @ v, ctx.settings.stabiliser).mul_(0.5)
             to_v = a.transpose(-2, -1) @ s
-            r = (s @ v.transpose(-2, -1)).mul_(a)  # of the weights; softmax, mask and scale pass it on
-            if ctx.tell is not None:
-                ctx.tell(chunk, a, None if outflow is None else outflow[..., chunk, :] @ v.transpose(-2, -1), r)
+            r = (s @ v.transpose(-2, -1)).mul_(a)  # R of the weights; softmax, mask and scale pass it unchanged
+            if ctx.observe is not None:
+                ctx.observe(
+                    chunk,
+                    a,
+                    None if output_gradient is None else output_gradient[..., chunk, :] @ v.transpose(-2, -1),
+                    r,
+                )
             own = q[..., chunk, :]
-            s = safe_divide(r, own @ k.transpose(-2, -1), ctx.way.stabiliser).mul_(0.5)
+            s = safe_divide(r, own @ k.transpose(-2, -1), ctx.settings.stabiliser).mul_(0.5)
             gathered.add(s @ k, s.transpose(-2, -1) @ own, to_v)
-        parts = [one.mul_(x).sum_to_size(x.shape) for one, x in zip(gathered.whole(), (q, k, v), strict=True)]
+        parts = [one.mul_(x).sum_to_size(x.shape) for one, x in zip(gathered.joined(), (q, k, v), strict=True)]
         return *(part.to(own_type) for part in parts), None, None, None, None, None, None
 
 
@@ -57,7 +63,7 @@ def _silent(*_: Any) -> None:
     pass
 
 
-def attention(
+def zplus_attention(
     func: Func,
     query: Tensor,
     key: Tensor,
@@ -68,15 +74,15 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     *,
-    way: Way = ALONE,
-    tell: Func | None = None,
-    outflow: Outflow = lambda: None,
+    settings: FlowSettings = DEFAULT,
+    observe: Func | None = None,
+    output_gradient: OutputGradient = lambda: None,
 ) -> Any:
-    """Fused attention of live q, k and v.
+    """[Chefer21] Eq. 6 through fused attention of live q, k and v.
 
-    On the way back `tell(chunk, A, G, R)` gets the weights, their gradient and their relevance. G is known where the
-    gradient flowed back before: through the same graph, or as the `outflow` that reached the result in an earlier one.
+    During the backward pass `observe(chunk, A, G, R)` gets the weights, their gradient and their relevance. G is known
+    if the gradient flowed back before: through the same graph, or in an earlier pass as `output_gradient`.
     """
     key, value = (repeat_heads(one, query.shape[-3]) for one in (key, value))
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    return _Attention.apply(query, key, value, attn_mask, is_causal, scale, way, tell, outflow)
+    return _ZPlusAttention.apply(query, key, value, attn_mask, is_causal, scale, settings, observe, output_gradient)

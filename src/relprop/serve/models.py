@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from relprop.domains.text import TruncationWarning
-from relprop.engine.passes import predict
+from relprop.engine.forward_passes import predict
 from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explainer import Explainer
 from relprop.heads import known_heads

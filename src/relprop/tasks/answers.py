@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from relprop.engine.model_call import call, evaluating
 from relprop.errors import InputError, ModelError, TargetError
-from relprop.outputs import field
+from relprop.outputs import output_field
 from relprop.readers import tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
@@ -136,7 +136,7 @@ def _which(number: int, given: Sequence[Any]) -> str:
 
 
 def _output(outputs: Any, name: str) -> Tensor:
-    logits = field(outputs, name)
+    logits = output_field(outputs, name)
     if logits is None:
         raise ModelError(f"the model answers without {name}: relprop explains heads that score every token's place")
     return logits

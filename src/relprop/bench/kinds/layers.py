@@ -16,7 +16,7 @@ from relprop.bench.kinds.batches import batched, texts_of
 from relprop.bench.kinds.faithfulness import examples
 from relprop.bench.kinds.kind import Job
 from relprop.bench.measured import Measured
-from relprop.engine.capture import Watch
+from relprop.engine.capture import CaptureOptions
 from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError
 from relprop.rulebook import rulesets
@@ -60,10 +60,10 @@ def measure(job: Job) -> Measured:
 
 def by_block(model: Any, inputs: dict[str, Tensor], target: Any, rules: RuleSet) -> Tensor:
     """[examples, blocks + 2]: sum R at the input of every block and at the last one's output; and y, what it was."""
-    flow = propagate(model, inputs, target, rules, at="block", watch=Watch())
-    seen = flow.seen
-    assert seen is not None
-    if seen.last is None or not seen.blocks:
+    flow = propagate(model, inputs, target, rules, at="block", capture=CaptureOptions())
+    captured = flow.captured
+    assert captured is not None
+    if captured.last is None or not captured.blocks:
         raise ModelError("the model has no blocks to follow relevance through")
-    totals = [block.effect().flatten(1).sum(1) for block in (*seen.blocks, seen.last)]
+    totals = [block.effect().flatten(1).sum(1) for block in (*captured.blocks, captured.last)]
     return torch.stack([*totals, flow.chosen.value.double()], 1)
