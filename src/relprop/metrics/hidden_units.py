@@ -26,7 +26,7 @@ class Hidden(NamedTuple):
     units: Tensor
 
 
-def stacked(questions: Iterable[Hidden]) -> tuple[Tensor, Tensor]:
+def stack_questions(questions: Iterable[Hidden]) -> tuple[Tensor, Tensor]:
     """The examples' indices [questions], and the hidden units [questions, units]."""
     examples, units = zip(*questions, strict=True)
     return torch.tensor(examples), torch.stack(units)
@@ -79,7 +79,7 @@ def _key(question: Hidden) -> bytes:
 
 
 def _answer(model: nn.Module, hide: Hide, questions: list[Hidden]) -> Tensor:
-    inputs = hide(*stacked(questions))
+    inputs = hide(*stack_questions(questions))
     if isinstance(inputs, Tensor):
         inputs = {next(iter(inspect.signature(model.forward).parameters)): inputs}
     logits = logits_of(call(model, inputs)).cpu()

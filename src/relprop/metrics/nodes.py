@@ -12,7 +12,7 @@ from torch import Tensor
 
 from relprop.errors import InputError
 from relprop.metrics.hidden_units import Hidden, moved_together
-from relprop.metrics.score_arrays import Floats, unit_scores
+from relprop.metrics.score_arrays import Floats, scores_per_unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Nodes:
 
     def scores(self, scores: Any) -> Floats:
         """The caller's scores [graphs, units], checked, with those of padding set to 0."""
-        return unit_scores(scores, self.real, "unit")
+        return scores_per_unit(scores, self.real, "unit")
 
     def lengths(self, questions: Sequence[Hidden]) -> list[int]:
         return [int((self.real[one.example] & ~one.units).sum()) for one in questions]

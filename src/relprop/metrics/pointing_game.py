@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relprop.errors import InputError
-from relprop.metrics.score_arrays import Bools, Floats, mean_defined, pixel_masks, relevance_maps
+from relprop.metrics.score_arrays import Bools, Floats, mean_defined, pixel_maps, pixel_masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ def pointing_game(scores: Any, foreground: Any, ignore: Any = None, *, tolerance
     """
     if tolerance < 0:
         raise InputError(f"tolerance is a distance in pixels, 0 or more, got {tolerance}")
-    heat = relevance_maps(scores)
+    heat = pixel_maps(scores)
     true, counted = pixel_masks(foreground, heat, "foreground"), ~pixel_masks(ignore, heat, "ignore")
     empty = np.flatnonzero(~(true & counted).any((1, 2)))
     if empty.size:

@@ -31,7 +31,7 @@ def finite_scores(scores: Any, name: str = "scores") -> Floats:
     return values
 
 
-def unit_scores(scores: Any, real: Tensor, unit: str) -> Floats:
+def scores_per_unit(scores: Any, real: Tensor, unit: str) -> Floats:
     """Scores [examples, units] with those of padding, where `real` is false, set to 0."""
     values = as_array(scores)
     if values.shape != real.shape:
@@ -39,7 +39,7 @@ def unit_scores(scores: Any, real: Tensor, unit: str) -> Floats:
     return finite_scores(np.where(real.numpy(), values, 0))
 
 
-def relevance_maps(scores: Any) -> Floats:
+def pixel_maps(scores: Any) -> Floats:
     """One map per image, [images, height, width]; [height, width] is one image."""
     values = finite_scores(_one_channel(as_array(scores)))
     if values.ndim != 3:

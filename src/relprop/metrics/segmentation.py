@@ -19,8 +19,8 @@ from relprop.metrics.score_arrays import (
     Ints,
     finite_scores,
     mean_defined,
+    pixel_maps,
     pixel_masks,
-    relevance_maps,
 )
 
 
@@ -58,7 +58,7 @@ def segment(scores: Any, foreground: Any, ignore: Any = None) -> Segmentation:
 
     Pixels in `ignore` do not count. The map's range and mean are over all pixels, ignored ones too.
     """
-    heat = relevance_maps(scores)
+    heat = pixel_maps(scores)
     true, counted = pixel_masks(foreground, heat, "foreground"), ~pixel_masks(ignore, heat, "ignore")
     void = np.flatnonzero(~counted.any((1, 2)))
     if void.size:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from relprop.errors import InputError
-from relprop.metrics.hidden_units import Hidden, logits_without, moved_together, stacked
+from relprop.metrics.hidden_units import Hidden, logits_without, moved_together, stack_questions
 from relprop.metrics.nodes import Nodes
-from relprop.metrics.score_arrays import Floats, unit_scores
+from relprop.metrics.score_arrays import Floats, scores_per_unit
 
 _CHUNK = 256  # questions whose keys are computed together
 
@@ -62,11 +62,11 @@ class Tokens:
 
     def scores(self, scores: Any) -> Floats:
         """The caller's scores [texts, tokens], checked, with those of padding set to 0."""
-        return unit_scores(scores, self.real, "token")
+        return scores_per_unit(scores, self.real, "token")
 
     def lengths(self, questions: Sequence[Hidden]) -> list[int]:
         """How many tokens the model reads in each question."""
-        lengths: list[int] = self._kept(*stacked(questions)).sum(1).tolist()
+        lengths: list[int] = self._kept(*stack_questions(questions)).sum(1).tolist()
         return lengths
 
     def keys(self, questions: Sequence[Hidden]) -> Iterator[bytes]:
@@ -76,7 +76,7 @@ class Tokens:
         """
         by_token = [name for name in self._token_inputs if name != "attention_mask"]
         for start in range(0, len(questions), _CHUNK):
-            which, hidden = stacked(questions[start : start + _CHUNK])
+            which, hidden = stack_questions(questions[start : start + _CHUNK])
             lengths = self._kept(which, hidden).sum(1).tolist()
             rows = {name: v.cpu().numpy() for name, v in self.hide(which, hidden).items() if isinstance(v, Tensor)}
             for i, length in enumerate(lengths):
