@@ -4,8 +4,8 @@ As in the paper, a node's first hidden state is its features' embedding plus one
 attention gets a bias by shortest-path distance (spatial encoding, Eq. 6) and one by the edges on the shortest path
 (edge encoding, Eq. 7); blocks are pre-norm (Eq. 8 and 9); the head reads a virtual node, which has a distance of its
 own to all others. Two differences, so that another numbering of the nodes changes only the order of the scores and no
-graph is too large: where several paths are shortest their edges are averaged; edges are encoded between nodes at most `hops`
-apart, and all distances beyond `longest` share one bias, also between nodes without a path.
+graph is too large: where several paths are shortest their edges are averaged; edges are encoded between nodes at most
+`hops` apart, and all distances beyond `longest` share one bias, also between nodes without a path.
 """
 
 from __future__ import annotations
