@@ -8,7 +8,9 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from relprop.errors import InputError
 
@@ -113,41 +115,30 @@ def _text(path: Path, where: str) -> str:
 
 def _sentences(lines: Iterable[str], where: str) -> Iterator[Sentence]:
     """One sentence per block of lines; blocks end at a blank line."""
-    block: list[_ConlluLine] = []
-    for number, raw in enumerate(lines, 1):
-        line = raw.rstrip("\r")
-        if line.strip() and not line.startswith("#"):
-            block.append(_ConlluLine.of(line, f"{where}, line {number}"))
-        elif not line.strip() and block:
-            yield _sentence(block)
-            block = []
-    if block:
-        yield _sentence(block)
+    numbered = ((line.rstrip("\r"), f"{where}, line {number}") for number, line in enumerate(lines, 1))
+    for blank, block in groupby(numbered, key=lambda one: not one[0].strip()):
+        rows = [_conllu_line(line, at) for line, at in block if not blank and not line.startswith("#")]
+        if rows:
+            yield _sentence(rows)
 
 
-@dataclass(frozen=True)
-class _ConlluLine:
+class _ConlluLine(NamedTuple):
     """The columns of one line that are used, and where it is in the file."""
 
     id: str
     form: str
     head: str
     label: str
-    misc: str
+    spaced: bool
     where: str
 
-    @classmethod
-    def of(cls, line: str, where: str) -> _ConlluLine:
-        columns = line.split("\t")
-        if len(columns) != _COLUMNS:
-            raise InputError(
-                f"{where}: expected {_COLUMNS} columns separated by tabs, got {len(columns)}: {line!r:.60}"
-            )
-        return cls(columns[0], columns[1], columns[6], columns[7], columns[9], where)
 
-    @property
-    def spaced(self) -> bool:
-        return "SpaceAfter=No" not in self.misc.split("|")
+def _conllu_line(line: str, where: str) -> _ConlluLine:
+    columns = line.split("\t")
+    if len(columns) != _COLUMNS:
+        raise InputError(f"{where}: expected {_COLUMNS} columns separated by tabs, got {len(columns)}: {line!r:.60}")
+    number, form, _, _, _, _, head, label, _, misc = columns
+    return _ConlluLine(number, form, head, label, "SpaceAfter=No" not in misc.split("|"), where)
 
 
 def _sentence(lines: Sequence[_ConlluLine]) -> Sentence:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from relprop.metrics.hidden_units import Hidden
 from relprop.metrics.hiding_plans import ClassAnswers, HidingPlan, plan
 from relprop.metrics.metric_table import METRICS
 from relprop.metrics.nodes import Nodes
-from relprop.metrics.score_arrays import Floats, Ints
+from relprop.metrics.score_arrays import Floats, Ints, Values
 from relprop.metrics.token_perturbation import faithfulness, nothing_hidden, whole_answers
 from relprop.metrics.tokens import Tokens, token_logits
 
@@ -32,7 +32,7 @@ TokenSet = int  # of a text's tokens, one bit per token
 def ceiling(
     model: nn.Module,
     tokens: Tokens | Nodes,
-    labels: Any = None,
+    labels: Values | None = None,
     *,
     metric: str | HidingPlan = "auac",
     beam: int = 4,
@@ -48,7 +48,7 @@ def ceiling(
 def greedy_scores(
     model: nn.Module,
     tokens: Tokens | Nodes,
-    labels: Any = None,
+    labels: Values | None = None,
     *,
     metric: str | HidingPlan = "auac",
     beam: int = 4,

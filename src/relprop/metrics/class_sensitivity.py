@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from relprop.metrics.correlation import compared_rows, pearson, spearman
-from relprop.metrics.score_arrays import Floats, mean_defined
+from relprop.metrics.score_arrays import Floats, Values, mean_defined
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +22,7 @@ class ClassSensitivity:
         return {"class_pearson": mean_defined(self.pearson), "class_spearman": mean_defined(self.spearman)}
 
 
-def class_sensitivity(scores: Any, other: Any, where: Any = None) -> ClassSensitivity:
+def class_sensitivity(scores: Values, other: Values, where: Values | None = None) -> ClassSensitivity:
     """Correlation of the scores [examples, ...] of one class with those of another, on the same examples.
 
     `where`, a mask of the same shape, marks the scores that count: padding, equal in both, would look like agreement.

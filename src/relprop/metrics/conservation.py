@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from relprop.errors import InputError
 from relprop.metrics.correlation import pearson
-from relprop.metrics.score_arrays import Floats, finite_scores
+from relprop.metrics.score_arrays import Floats, Values, finite_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +41,14 @@ class Conservation:
         return {"conservation_correlation": self.correlation, "conservation_gap": self.gap}
 
 
-def conservation(scores: Any, values: Any) -> Conservation:
+def conservation(scores: Values | Mapping[str, Values], values: Values) -> Conservation:
     """Sums of scores [examples, ...] beside the outputs [examples] they explain; `Attribution` holds both.
 
     `scores` may be a dict with the scores of several parts, which are summed together.
     """
     if isinstance(scores, Mapping):
-        scores = np.concatenate([finite_scores(part).reshape(len(part), -1) for part in scores.values()], 1)
+        parts = [finite_scores(part) for part in scores.values()]
+        scores = np.concatenate([part.reshape(len(part), -1) for part in parts], 1)
     totals, outputs = finite_scores(scores), finite_scores(values, "values")
     if totals.ndim < 2 or outputs.shape != totals.shape[:1]:
         raise InputError(

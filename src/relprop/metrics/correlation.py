@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from relprop.errors import InputError
-from relprop.metrics.score_arrays import Bools, Floats, finite_scores
+from relprop.metrics.score_arrays import Bools, Floats, Values, finite_scores
 
 
-def compared_rows(scores: Any, other: Any, where: Any = None) -> list[tuple[Floats, Floats]]:
+def compared_rows(scores: Values, other: Values, where: Values | None = None) -> list[tuple[Floats, Floats]]:
     """Pairs of rows [examples, scores] to compare: one of all examples, or with a mask `where` one of each example."""
     a, b = finite_scores(scores), finite_scores(other)
     if a.shape != b.shape or a.ndim < 2:

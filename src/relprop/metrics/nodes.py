@@ -12,7 +12,7 @@ from torch import Tensor
 
 from relprop.errors import InputError
 from relprop.metrics.hidden_units import Hidden, moved_together
-from relprop.metrics.score_arrays import Floats, scores_per_unit
+from relprop.metrics.score_arrays import Floats, Values, scores_per_unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Nodes:
 
     pads_right = True
 
-    def scores(self, scores: Any) -> Floats:
+    def scores(self, scores: Values) -> Floats:
         """The caller's scores [graphs, units], checked, with those of padding set to 0."""
         return scores_per_unit(scores, self.real, "unit")
 

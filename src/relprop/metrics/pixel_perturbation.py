@@ -19,7 +19,7 @@ from relprop.errors import InputError
 from relprop.metrics.curves import trapezoid_area
 from relprop.metrics.hidden_units import Hidden, logits_without
 from relprop.metrics.hiding_plans import Variant
-from relprop.metrics.score_arrays import Bools, Floats, Ints, class_indices, mean_defined
+from relprop.metrics.score_arrays import Bools, Floats, Ints, Values, class_indices, mean_defined
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 Prepare = Callable[[Tensor], Mapping[str, Any] | Tensor]
@@ -74,7 +74,7 @@ def pixel_perturbation(
     model: nn.Module,
     images: Tensor,
     scores: Tensor,
-    labels: Any = None,
+    labels: Values | None = None,
     *,
     prepare: Prepare | None,
     fill: float = 0.0,
@@ -97,7 +97,7 @@ def pixel_perturbations(
     model: nn.Module,
     images: Tensor,
     scores: Sequence[Tensor],
-    labels: Any = None,
+    labels: Values | None = None,
     *,
     prepare: Prepare | None,
     fill: float = 0.0,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from relprop.errors import InputError
-from relprop.metrics.score_arrays import Bools, Floats, mean_defined, pixel_maps, pixel_masks
+from relprop.metrics.score_arrays import Bools, Floats, Values, mean_defined, pixel_maps, pixel_masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +20,9 @@ class Pointing:
         return {"pointing_game": mean_defined(self.hits)}
 
 
-def pointing_game(scores: Any, foreground: Any, ignore: Any = None, *, tolerance: float = 0.0) -> Pointing:
+def pointing_game(
+    scores: Values, foreground: Values, ignore: Values | None = None, *, tolerance: float = 0.0
+) -> Pointing:
     """Hits of maps [images, h, w], or one map [h, w], against true masks of the same size.
 
     A maximum within `tolerance` pixels of the object counts as a hit (in the literature 15 on images of 224). Of tied

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from torch import nn
 from relprop.engine.module_stack import stacks
 from relprop.errors import InputError
 from relprop.metrics.correlation import compared_rows, spearman
-from relprop.metrics.score_arrays import Floats, mean_defined
+from relprop.metrics.score_arrays import Floats, Values, mean_defined
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +38,10 @@ class Randomisation:
 
 def model_randomisation(
     model: nn.Module,
-    explain: Callable[[nn.Module], Any],
+    explain: Callable[[nn.Module], Values],
     *,
     layers: Sequence[str] | None = None,
-    where: Any = None,
+    where: Values | None = None,
     seed: int = 0,
 ) -> Randomisation:
     """Compare `explain(model)`, scores [examples, ...], with those of copies that lose their weights from the top.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from relprop.errors import InputError
-from relprop.metrics.score_arrays import Bools, Floats, Ints, as_array, finite_scores, mean_defined
+from relprop.metrics.score_arrays import Bools, Floats, Ints, Values, as_array, finite_scores, mean_defined
 
 KS = (10, 20, 30, 40, 50, 60, 70, 80)
 
@@ -46,7 +45,7 @@ class TokenF1:
         return {"token_f1": mean_defined(self.f1)}
 
 
-def token_f1(scores: Sequence[Any], rationales: Sequence[Any], *, ks: Sequence[int] = KS) -> TokenF1:
+def token_f1(scores: Sequence[Values], rationales: Sequence[Values], *, ks: Sequence[int] = KS) -> TokenF1:
     """Token-F1 of ERASER (DeYoung et al. 2020) at the k best words, as in [Chefer21] Fig. 4.
 
     Per document one score and one true-or-false mark per word. Where a text was cut there are more marks than scores:
@@ -62,7 +61,7 @@ def token_f1(scores: Sequence[Any], rationales: Sequence[Any], *, ks: Sequence[i
     return TokenF1(steps, hits, taken, marked)
 
 
-def _document(number: int, scores: Any, rationale: Any, ks: tuple[int, ...]) -> tuple[list[int], list[int], int]:
+def _document(number: int, scores: Values, rationale: Values, ks: tuple[int, ...]) -> tuple[list[int], list[int], int]:
     values, marks = as_array(scores).astype(float), as_array(rationale)
     if values.ndim != 1 or marks.ndim != 1 or len(marks) < len(values) or not np.isin(marks, (0, 1)).all():
         raise InputError(
@@ -76,7 +75,7 @@ def _document(number: int, scores: Any, rationale: Any, ks: tuple[int, ...]) -> 
     return [int(best[:k].sum()) for k in ks], [len(best[:k]) for k in ks], int(marks.sum())
 
 
-def word_scores(scores: Any, words: Any) -> list[Floats]:
+def word_scores(scores: Values, words: Values) -> list[Floats]:
     """One array per text: a word's score is the maximum over its tokens, as in [Chefer21] Fig. 4.
 
     `words` [texts, tokens] holds the index of each token's word, below 0 for none. A word without a token scores -inf:
@@ -110,7 +109,7 @@ class PrecisionAtK:
         }
 
 
-def precision_at_k(scores: Any, answers: Any, *, k: int = 20, where: Any = None) -> PrecisionAtK:
+def precision_at_k(scores: Values, answers: Values, *, k: int = 20, where: Values | None = None) -> PrecisionAtK:
     """Precision@20, [Song24] Table 2: scores [examples, tokens] against the mask of the answer's tokens.
 
     `where` marks the tokens that take part: without it all do, special ones and padding too. Of tied tokens the first

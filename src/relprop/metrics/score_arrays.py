@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from relprop.errors import InputError
@@ -14,13 +14,14 @@ from relprop.errors import InputError
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Values = Tensor | ArrayLike  # scores, masks or labels of the caller
 
 
-def as_array(values: Any) -> NDArray[Any]:
+def as_array(values: Values) -> NDArray[Any]:
     return values.detach().cpu().double().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def finite_scores(scores: Any, name: str = "scores") -> Floats:
+def finite_scores(scores: Values, name: str = "scores") -> Floats:
     """Scores [examples, ...] in double precision; raises if a number is not finite."""
     values: Floats = np.asarray(as_array(scores), dtype=np.float64)
     if values.ndim == 0 or values.size == 0:
@@ -31,7 +32,7 @@ def finite_scores(scores: Any, name: str = "scores") -> Floats:
     return values
 
 
-def scores_per_unit(scores: Any, real: Tensor, unit: str) -> Floats:
+def scores_per_unit(scores: Values, real: Tensor, unit: str) -> Floats:
     """Scores [examples, units] with those of padding, where `real` is false, set to 0."""
     values = as_array(scores)
     if values.shape != real.shape:
@@ -39,7 +40,7 @@ def scores_per_unit(scores: Any, real: Tensor, unit: str) -> Floats:
     return finite_scores(np.where(real.numpy(), values, 0))
 
 
-def pixel_maps(scores: Any) -> Floats:
+def pixel_maps(scores: Values) -> Floats:
     """One map per image, [images, height, width]; [height, width] is one image."""
     values = finite_scores(_one_channel(as_array(scores)))
     if values.ndim != 3:
@@ -47,7 +48,7 @@ def pixel_maps(scores: Any) -> Floats:
     return values
 
 
-def pixel_masks(mask: Any, like: Floats, name: str) -> Bools:
+def pixel_masks(mask: Values | None, like: Floats, name: str) -> Bools:
     """Masks of the maps' size, [images, height, width]; None gives masks without any pixel."""
     if mask is None:
         return np.zeros(like.shape, dtype=bool)
@@ -62,7 +63,7 @@ def pixel_masks(mask: Any, like: Floats, name: str) -> Bools:
     return np.asarray(values, dtype=bool)
 
 
-def class_indices(labels: Any, count: int, classes: int) -> Ints | None:
+def class_indices(labels: Values | None, count: int, classes: int) -> Ints | None:
     """One class index per example, below `classes`; None where no labels are given."""
     if labels is None:
         return None

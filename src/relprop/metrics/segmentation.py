@@ -8,7 +8,6 @@ same of scores of a picture's regions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from relprop.metrics.score_arrays import (
     Bools,
     Floats,
     Ints,
+    Values,
     finite_scores,
     mean_defined,
     pixel_maps,
@@ -53,7 +53,7 @@ class Segmentation:
         }
 
 
-def segment(scores: Any, foreground: Any, ignore: Any = None) -> Segmentation:
+def segment(scores: Values, foreground: Values, ignore: Values | None = None) -> Segmentation:
     """Counts of maps [images, h, w], or one map [h, w], against true masks of the same size.
 
     Pixels in `ignore` do not count. The map's range and mean are over all pixels, ignored ones too.
@@ -85,7 +85,7 @@ def average_precision(scores: Floats, positive: Bools) -> float:
     return float((gained * hits / (last + 1)).sum() / max(1, hits[-1]))
 
 
-def relevance_mass(scores: Any, regions: Any, marked: Any) -> float:
+def relevance_mass(scores: Values, regions: Values, marked: Values) -> float:
     """The share of positive scores [nodes] on marked pixels, each score spread evenly over its node's region.
 
     `regions` [height, width] holds each pixel's node. NaN where no score is positive. Arras et al. 2022.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from relprop.metrics.curves import Curve
 from relprop.metrics.hidden_units import Hidden
 from relprop.metrics.hiding_plans import FAITHFULNESS, ClassAnswers, HidingPlan, Variant, plan
 from relprop.metrics.nodes import Nodes
-from relprop.metrics.score_arrays import class_indices
+from relprop.metrics.score_arrays import Values, class_indices
 from relprop.metrics.tokens import Tokens, token_logits
 
 
@@ -32,8 +31,8 @@ class TokenMetric:
         self,
         model: nn.Module,
         tokens: Tokens | Nodes,
-        scores: Any,
-        labels: Any = None,
+        scores: Values,
+        labels: Values | None = None,
         *,
         fractions: Sequence[float] | None = None,
         variant: Variant = "paper",
@@ -61,8 +60,8 @@ sufficiency = TokenMetric("sufficiency")
 def faithfulness(
     model: nn.Module,
     tokens: Tokens | Nodes,
-    scores: Sequence[Any],
-    labels: Any = None,
+    scores: Sequence[Values],
+    labels: Values | None = None,
     *,
     metrics: Sequence[str | HidingPlan] = FAITHFULNESS,
     variant: Variant = "paper",
@@ -94,7 +93,7 @@ def nothing_hidden(tokens: Tokens | Nodes) -> list[Hidden]:
     return [Hidden(i, nothing) for i in range(len(tokens))]
 
 
-def whole_answers(model: nn.Module, logits: Tensor, labels: Any) -> ClassAnswers:
+def whole_answers(model: nn.Module, logits: Tensor, labels: Values | None) -> ClassAnswers:
     """The answers to whole texts, logits [texts, classes]; without labels, the predicted classes are read."""
     given = class_indices(labels, *logits.shape)
     classes = logits.argmax(-1) if given is None else torch.from_numpy(given)

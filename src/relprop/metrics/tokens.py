@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from relprop.errors import InputError
 from relprop.metrics.hidden_units import Hidden, logits_without, moved_together, stack_questions
 from relprop.metrics.nodes import Nodes
-from relprop.metrics.score_arrays import Floats, scores_per_unit
+from relprop.metrics.score_arrays import Floats, Values, scores_per_unit
 
 _CHUNK = 256  # questions whose keys are computed together
 
@@ -60,7 +60,7 @@ class Tokens:
         """[texts, tokens]: the content without padding."""
         return (self.content != 0).cpu() & self.real
 
-    def scores(self, scores: Any) -> Floats:
+    def scores(self, scores: Values) -> Floats:
         """The caller's scores [texts, tokens], checked, with those of padding set to 0."""
         return scores_per_unit(scores, self.real, "token")
 

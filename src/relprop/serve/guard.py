@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from ipaddress import ip_address
-from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relprop.serve.limits import Limits, RefusedError, too_large
 
@@ -35,15 +35,15 @@ def loopback_names(host: str) -> tuple[str, ...] | None:
 class Guard:
     """`hosts` are the names that requests may address: another name that points here is an attack (DNS rebinding)."""
 
-    def __init__(self, app: Any, limits: Limits, hosts: Collection[str] | None) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, hosts: Collection[str] | None) -> None:
         self._app, self._limits, self._hosts = app, limits, hosts
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def with_headers(message: Any) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(SECURITY_HEADERS)
             await send(message)
@@ -69,7 +69,7 @@ class Guard:
         if self._hosts is not None and host.lower() not in self._hosts:
             raise RefusedError(403, f"this service answers to {', '.join(self._hosts)}, not to {host!r:.80}")
 
-    async def _body(self, headers: Headers, receive: Any) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
         most = self._limits.body
         large = too_large(f"the request is larger than {most:,} bytes")
         announced = headers.get("content-length", "0")
@@ -98,11 +98,11 @@ def _refused(error: RefusedError) -> JSONResponse:
     return JSONResponse({"error": str(error)}, error.status, error.headers)
 
 
-def _replay(body: bytes, receive: Any) -> Any:
+def _replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives the body that has been read, then later messages, such as that the client is gone."""
     given = False
 
-    async def again() -> Any:
+    async def again() -> Message:
         nonlocal given
         if given:
             return await receive()

@@ -9,6 +9,7 @@ import socket
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relprop.errors import InputError
@@ -70,7 +71,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
         raise InputError(f"cannot listen on {host}, port {port}: {reason}") from None
 
 
-def uvicorn_config(app: Any, limits: Limits) -> uvicorn.Config:
+def uvicorn_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     """No websockets, no log of every request, and enough time to finish running requests."""
     return uvicorn.Config(
         app,
@@ -86,7 +87,7 @@ def uvicorn_config(app: Any, limits: Limits) -> uvicorn.Config:
     )
 
 
-def serve_until_signal(app: Any, on: socket.socket, limits: Limits) -> None:
+def serve_until_signal(app: ASGIApp, on: socket.socket, limits: Limits) -> None:
     """Serve until a signal arrives; running requests are then answered, and the process exits with 0."""
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it once more at the end
     uvicorn.Server(uvicorn_config(app, limits)).run(sockets=[on])
