@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 
 from relprop.serve import Limits, application
-from relprop.serve.server import configured, listen
+from relprop.serve.server import listening_socket, uvicorn_config
 
 TEXT = "a gorgeous, witty, seductive movie."
 
@@ -74,8 +74,8 @@ def serving(models: Any, *, limits: Limits | None = None, **options: Any) -> Ite
     """The service, until the block ends."""
     limits = limits or Limits(threads=1)
     app = application(models, limits=limits, **options)
-    with listen("127.0.0.1", 0) as socket:
-        server = uvicorn.Server(configured(app, limits))
+    with listening_socket("127.0.0.1", 0) as socket:
+        server = uvicorn.Server(uvicorn_config(app, limits))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
         thread.start()
         try:

@@ -37,8 +37,7 @@ from relprop.bench.suites import Suite, Table, read_suite, suite_from
 from relprop.errors import InputError, RelpropError, UnknownNameError
 from relprop.graph import Graphormer, Settings, from_smiles, splits, superpixels
 from relprop.graph.molecules import BONDS, CATEGORIES
-from relprop.metrics import METRICS
-from relprop.metrics.nodes import relevance_mass
+from relprop.metrics import METRICS, relevance_mass
 from test_bench_kinds import worked
 
 SMALL: dict[str, Any] = {"width": 16, "heads": 2, "feed_forward": 24, "dropout": 0.0}

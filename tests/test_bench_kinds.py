@@ -23,7 +23,7 @@ from relprop.bench.working import Work
 from relprop.errors import InputError, RelpropError
 from relprop.explanation import Explanation
 from relprop.heads import SAMPLE, identify, read_conllu
-from relprop.heads.treebank import shares
+from relprop.heads.treebank import offset_shares
 from relprop.rulebook import rulesets
 from relprop.types import Attribution
 
@@ -275,7 +275,7 @@ def test_heads_of_a_treebank(tmp_path: Path) -> None:
     assert found.kinds() != found.at(xi_pos=0.8).kinds()  # the threshold counts
     assert exhibit["kinds"] == found.kinds()
     assert exhibit["offsets"] == {
-        relation: {str(offset): share for offset, share in shares(counts).items()}
+        relation: {str(offset): share for offset, share in offset_shares(counts).items()}
         for relation, counts in found.relation_offsets.items()
     }
     told = {name: exhibit[name] for name in ("kind", "model", "corpus", "sentences", "xi_pos", "xi_synt")}

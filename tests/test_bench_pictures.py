@@ -29,7 +29,7 @@ from relprop.bench.working import Work
 from relprop.errors import InputError, RelpropError, UnknownNameError
 from relprop.metrics import (
     METRICS,
-    Example,
+    SegmentedPicture,
     class_sensitivity,
     normalise,
     pixel_perturbation,
@@ -119,7 +119,7 @@ def maps_of(explainer: relprop.Explainer, images: list[Image.Image], target: Any
     return np.stack([one.map() for one in found])
 
 
-def seen(data: Path, **values: Any) -> list[Example]:
+def seen(data: Path, **values: Any) -> list[SegmentedPicture]:
     """The pictures at the model's size, by relprop.metrics alone."""
     values = values or {"foreground": {1}, "ignore": {3}}
     return [one.resized(SIDE, SIDE) for one in read_folder(data / "images", data / "masks", **values)]

@@ -9,7 +9,18 @@ import torch
 
 from golden_cases import Case
 from relprop.errors import InputError, UnknownNameError
-from relprop.metrics import FAITHFULNESS, METRICS, Curve, Plan, Tokens, auac, ceiling, faithfulness, greedy_scores, plan
+from relprop.metrics import (
+    FAITHFULNESS,
+    METRICS,
+    Curve,
+    HidingPlan,
+    Tokens,
+    auac,
+    ceiling,
+    faithfulness,
+    greedy_scores,
+    plan,
+)
 from test_text_metrics import MASK, Bag, normal, texts
 
 SHORT = (5, 1, 3, 4, 2)  # content tokens; of 5, at most 10 sets have one size
@@ -20,12 +31,12 @@ def bert() -> Any:
     return Case("bert", "sdpa", 0).model
 
 
-def sign(metric: str | Plan) -> int:
+def sign(metric: str | HidingPlan) -> int:
     name = metric if isinstance(metric, str) else metric.name
     return 1 if METRICS[name].better == "higher" else -1
 
 
-def best_of_all(model: Any, tokens: Tokens, metric: str | Plan, ordered: int, labels: Any = None) -> Any:
+def best_of_all(model: Any, tokens: Tokens, metric: str | HidingPlan, ordered: int, labels: Any = None) -> Any:
     """Every order of `ordered` tokens as scores: a text of fewer gets every order of its own among them."""
     sets = []
     takes_part = tokens.hideable if isinstance(metric, str) else tokens.real

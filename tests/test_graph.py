@@ -26,7 +26,7 @@ GRAPHS = {
 }
 
 
-# What a graph is made of.
+# Graphs.
 
 
 def test_arrays_are_checked_and_edges_count_once() -> None:
@@ -48,17 +48,17 @@ def test_arrays_are_checked_and_edges_count_once() -> None:
         ({"nodes": ["a", "b"]}, "nodes are numbers"),
     ],
 )
-def test_what_is_no_graph_is_told(given: dict[str, Any], message: str) -> None:
+def test_what_is_no_graph_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Graph.of(**given)
 
 
-def test_taking_keeps_the_edges_between() -> None:
-    part = GRAPHS["ring"].taking([3, 0, 1])
+def test_a_subgraph_keeps_the_edges_between() -> None:
+    part = GRAPHS["ring"].subgraph([3, 0, 1])
     assert sorted(map(sorted, part.edges.tolist())) == [[0, 1], [1, 2]]
     assert np.array_equal(part.nodes, GRAPHS["ring"].nodes[[3, 0, 1]])
     assert part.names == ("3", "0", "1")
-    assert from_smiles("CCO").taking([2, 1, 0]).source is None  # a drawing of it would colour other atoms
+    assert from_smiles("CCO").subgraph([2, 1, 0]).source is None  # a drawing of it would colour other atoms
 
 
 def test_a_molecule() -> None:
@@ -73,7 +73,7 @@ def test_a_molecule() -> None:
 
 
 @pytest.mark.parametrize(("smiles", "why"), [("C(", "grammar"), ("C(C)(C)(C)(C)C", "valence"), ("", "empty")])
-def test_an_invalid_smiles_is_told(smiles: str, why: str) -> None:
+def test_an_invalid_smiles_is_refused(smiles: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
         from_smiles(smiles)
 
@@ -98,7 +98,7 @@ def test_a_graph_of_pytorch_geometric() -> None:
     graph = from_pyg(given)
     assert graph.edges.tolist() == [[0, 1], [1, 2]]
     assert graph.edge_types.tolist() == [0, 2]
-    with pytest.raises(InputError, match="one whole number an edge"):
+    with pytest.raises(InputError, match="one whole number per edge"):
         from_pyg(data.Data(x=torch.ones(3, 1), edge_index=edges, edge_attr=torch.ones(5, 2)))
     with pytest.raises(InputError, match="no node features"):
         from_pyg(data.Data(edge_index=edges))
@@ -201,12 +201,12 @@ def test_padding_and_numbering_change_nothing() -> None:
     model = graphormer(POINTS)
     together = model(**batch(list(GRAPHS.values()), dtype=torch.float64))
     for row, graph in zip(together, GRAPHS.values(), strict=True):
-        other = graph.taking(np.random.default_rng(1).permutation(len(graph)))
+        other = graph.subgraph(np.random.default_rng(1).permutation(len(graph)))
         for one in (graph, other):
             assert torch.allclose(model(**batch([one], dtype=torch.float64))[0], row, atol=1e-12)
 
 
-def test_what_no_model_can_be_is_told() -> None:
+def test_impossible_settings_are_refused() -> None:
     with pytest.raises(InputError, match="either `categories` or `features`"):
         Settings(("a",))
     with pytest.raises(InputError, match="does not divide"):

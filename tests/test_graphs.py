@@ -84,7 +84,7 @@ def test_a_batch_gives_what_each_graph_gives_alone(molecules: Explainer, shapes:
 def test_numbering_nodes_otherwise_moves_their_scores(molecules: Explainer, shapes: Explainer, method: str) -> None:
     for explainer, graph in ((molecules, from_smiles(ASPIRIN)), (shapes, SOME[0])):
         order = np.random.default_rng(3).permutation(len(graph))
-        first, other = scored(explainer, graph, method), scored(explainer, graph.taking(order), method)
+        first, other = scored(explainer, graph, method), scored(explainer, graph.subgraph(order), method)
         assert np.abs(first.scores[order] - other.scores).max() < 1e-10
         assert first.rest == pytest.approx(other.rest, abs=1e-10)
 
@@ -224,7 +224,7 @@ def test_a_hidden_node_is_gone_with_its_edges() -> None:
     hidden[1, 1 + 0] = True
     found = model(**nodes.hide(torch.tensor([0, 2]), hidden))
     for row, graph, kept in zip(found, (SOME[0], SOME[2]), ([0, 2, 3, 5], [1, 2, 3]), strict=True):
-        assert torch.allclose(row, model(**batch([graph.taking(kept)], dtype=torch.float64))[0], atol=1e-12)
+        assert torch.allclose(row, model(**batch([graph.subgraph(kept)], dtype=torch.float64))[0], atol=1e-12)
 
 
 @torch.no_grad()
@@ -245,7 +245,7 @@ def test_methods_are_compared_on_graphs(molecules: Explainer) -> None:
     model: Graphormer = molecules.model
     with torch.no_grad():
         nothing = model(**Nodes(batch([graph])).hide(torch.tensor([0]), torch.ones(1, 4, dtype=torch.bool)))
-        steps = [nothing, *(model(**batch([graph.taking(np.sort(order[:k]))])) for k in range(1, 4))]
+        steps = [nothing, *(model(**batch([graph.subgraph(np.sort(order[:k]))])) for k in range(1, 4))]
     probabilities = [row.softmax(-1)[0, 1].item() for row in steps]
     curve = found.curves["lrp_ah_ln"]["auac"]
     kept = [math.ceil(fraction * 3 - 1e-9) for fraction in curve.fractions]

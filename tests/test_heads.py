@@ -38,15 +38,15 @@ from relprop.heads import (
     corrupted,
     heads_of,
     identify,
-    parsed,
+    parse_texts,
     random_mask,
     read_conllu,
     relation_offsets,
 )
-from relprop.heads.alignment import NO_WORD, Aligned, align
-from relprop.heads.attention_maps import attention_maps, batches, inputs_of
-from relprop.heads.tally import count
-from relprop.heads.treebank import RELATIONS, shares
+from relprop.heads.alignment import NO_WORD, AlignedSentence, align
+from relprop.heads.attention_counts import count_attention
+from relprop.heads.attention_maps import attention_maps, batch_inputs, equal_length_batches
+from relprop.heads.treebank import RELATIONS, offset_shares
 from relprop.loading import load
 from relprop.render import heads as figures
 from tiny_models import shrink
@@ -79,18 +79,18 @@ NOT_GOOD = sentence("it is not a good film", {0: (5, "nsubj"), 1: (5, "cop"), 2:
 # What is counted
 
 
-def golden() -> tuple[Sentence, Aligned, dict[str, Any], Any]:
+def golden() -> tuple[Sentence, AlignedSentence, dict[str, Any], Any]:
     told = json.loads((GOLDEN / "head_identification.json").read_text())
     words = [Word(w["text"], w["head"] - 1 if w["head"] else None, w["deprel"]) for w in told["parsed"]]
     places = (NO_WORD, 0, 1, 2, 3, 3, 4, 5, 6, 7, 8, NO_WORD)
-    row = Aligned({}, places, tuple(place == NO_WORD for place in places))
+    row = AlignedSentence({}, places, tuple(place == NO_WORD for place in places))
     return Sentence(tuple(words)), row, told, np.load(GOLDEN / "head_identification.npz")
 
 
 def test_counts_equal_the_released_code():
     """Hits and misses by relation, and rows by offset, of the released variant."""
     parse, row, told, arrays = golden()
-    tally = count([torch.tensor(arrays["attn"])[None]], [row], [parse], variant="released")
+    tally = count_attention([torch.tensor(arrays["attn"])[None]], [row], [parse], variant="released")
     assert told["deprel_order"] == list(RELATIONS)
     hits = tally.hits[..., 0]
     np.testing.assert_array_equal(hits, arrays["hit"])
@@ -109,7 +109,7 @@ def test_offsets_of_relations_equal_the_released_code():
 def test_paper_counts_on_the_golden_maps():
     """Both directions: the head that looks from governors at dependents (3) is seen; special tokens are no rows."""
     parse, row, _, arrays = golden()
-    tally = count([torch.tensor(arrays["attn"])[None]], [row], [parse])
+    tally = count_attention([torch.tensor(arrays["attn"])[None]], [row], [parse])
     assert tally.hits[0, 0, :, 0].tolist() == tally.arcs.tolist() == [1, 1, 2, 1]
     assert tally.hits[0, 3].tolist() == [[0, 0], [0, 1], [0, 2], [0, 0]]  # looks at `small`, `wall` and `red`
     assert tally.rows == 10
@@ -117,7 +117,7 @@ def test_paper_counts_on_the_golden_maps():
     assert (offset[0, 1], rows[0, 1], offset[0, 2], rows[0, 2]) == (-1, 10, 1, 10)
 
 
-def oracle(maps: list[np.ndarray], rows: list[Aligned], parses: list[Sentence]) -> tuple[Any, ...]:
+def oracle(maps: list[np.ndarray], rows: list[AlignedSentence], parses: list[Sentence]) -> tuple[Any, ...]:
     """The definitions, word by word: [Song24] as told in docs/heads.md, one number at a time."""
     offsets: Counter[tuple[int, int, int]] = Counter()
     hits: Counter[tuple[int, int, str, int]] = Counter()
@@ -146,7 +146,7 @@ def test_counts_equal_a_slow_oracle():
     rows = [align(tokenizer, one) for one in parses]
     n, draw = len(rows[0]), torch.Generator().manual_seed(0)
     maps = [torch.rand(2, 20, n, n, generator=draw) for _ in range(2)]
-    tally = count(maps, rows, parses, longest=30)
+    tally = count_attention(maps, rows, parses, longest=30)
     offsets, hits, arcs = oracle([one.numpy() for one in maps], rows, parses)
     assert {at: n for at, n in np.ndenumerate(tally.offsets) if n} == {
         (b, h, o + 29): n for (b, h, o), n in offsets.items()
@@ -160,21 +160,21 @@ def test_counts_equal_a_slow_oracle():
 def test_released_matches_by_spelling():
     """A second word that reads like the governor passes for it; short words, digits and subtypes are passed over."""
     parse = sentence("good film good 12 film", {0: (4, "amod"), 1: (4, "nsubj:pass"), 2: (4, "amod"), 3: (4, "amod")})
-    row = Aligned({}, (0, 1, 2, 3, 4), (False,) * 5)
+    row = AlignedSentence({}, (0, 1, 2, 3, 4), (False,) * 5)
     attention = torch.zeros(1, 1, 5, 5)
     attention[0, 0, :, 1] = 1  # all look at the first `film`
-    released = count([attention], [row], [parse], variant="released")
+    released = count_attention([attention], [row], [parse], variant="released")
     assert (released.arcs.tolist(), released.hits[0, 0, :, 0].tolist()) == ([0, 0, 2, 0], [0, 0, 2, 0])
-    paper = count([attention], [row], [parse])
+    paper = count_attention([attention], [row], [parse])
     assert (paper.arcs.tolist(), paper.hits[0, 0, :, 0].tolist()) == ([1, 0, 3, 0], [0, 0, 0, 0])
 
 
 # Which heads are found
 
 
-def made(row: Aligned, parse: Sentence) -> torch.Tensor:
+def made(row: AlignedSentence, parse: Sentence) -> torch.Tensor:
     """Heads [6, tokens, tokens] that look before, at governors, at dependents, at [SEP], at themselves, behind."""
-    n, first = len(row), row.first()
+    n, first = len(row), row.first_tokens()
     look = np.tile(np.arange(n), (6, 1))
     look[0] = np.maximum(np.arange(n) - 1, 0)
     look[3] = n - 1
@@ -233,8 +233,11 @@ def test_a_fixed_offset_has_alpha_lambda_both_ways():
     for parse in parses:
         row = align(tokenizer, parse)
         behind, before = (torch.roll(torch.eye(len(row)), way, 1)[None, None] for way in (1, -1))
-        hits += [count([behind], [row], [parse]).hits[0, 0, 2, 0], count([before], [row], [parse]).hits[0, 0, 2, 1]]
-    assert shares(relation_offsets(parses)["amod"])[-1] == 2 / 3
+        hits += [
+            count_attention([behind], [row], [parse]).hits[0, 0, 2, 0],
+            count_attention([before], [row], [parse]).hits[0, 0, 2, 1],
+        ]
+    assert offset_shares(relation_offsets(parses)["amod"])[-1] == 2 / 3
     assert (hits / 3).tolist() == [2 / 3, 2 / 3]
 
 
@@ -270,7 +273,7 @@ def test_a_token_over_two_words_is_the_first_ones():
     parse = sentence("I do n't", {0: (1, "nsubj"), 2: (1, "advmod")}, glued="do")
     assert parse.text == "I don't"
     assert pieces_of(tokenizers.wordpiece(), parse) == ["i", "don", "'t"]
-    assert align(tokenizers.wordpiece(), parse).first() == {0: 1, 1: 2, 2: 3}
+    assert align(tokenizers.wordpiece(), parse).first_tokens() == {0: 1, 1: 2, 2: 3}
 
 
 # Models
@@ -319,7 +322,7 @@ def test_maps_are_the_models_own(name):
     model_of, tokenizer_of = MODELS[name]
     tokenizer = tokenizer_of()
     model = model_of(tokenizer)
-    inputs = inputs_of(model, [align(tokenizer, SHORT)])
+    inputs = batch_inputs(model, [align(tokenizer, SHORT)])
     seen = attention_maps(model, inputs)
     model.set_attn_implementation("eager")
     with torch.no_grad():
@@ -331,10 +334,10 @@ def test_maps_are_the_models_own(name):
 def test_models_without_fitting_maps_are_declined():
     tokenizer = tokenizers.wordpiece()
     mamba = MambaForCausalLM(shrink(MambaConfig, vocab_size=len(tokenizer))).eval()
-    with pytest.raises(ModelError, match="this model has none to see"):
+    with pytest.raises(ModelError, match="and this model has none"):
         identify(mamba, tokenizer, [SHORT])
     config = shrink(BartConfig, vocab_size=len(tokenizer), eos_token_id=tokenizer.sep_token_id, pad_token_id=0)
-    with pytest.raises(ModelError, match="heads are told by"):
+    with pytest.raises(ModelError, match="heads are identified by"):
         identify(BartForSequenceClassification(config).eval(), tokenizer, [SHORT])
 
 
@@ -344,7 +347,9 @@ def test_long_sentences_are_skipped_and_counted():
     assert (found.sentences, found.skipped, found.words) == (1, 1, 4)
     assert found.relation_offsets["amod"] == {}
     assert not found.follows[..., 2].any()  # a relation that never came is followed by no head
-    with pytest.raises(InputError, match="of 1 sentences the model can read none; the model reads 8 tokens at most"):
+    with pytest.raises(
+        InputError, match="the model can read none of the 1 sentences; the model reads 8 tokens at most"
+    ):
         identify(tokenizers.bert(tokenizer), tokenizer, [FILM])
 
 
@@ -357,11 +362,11 @@ def test_names_of_models_are_no_paths(tmp_path):
 
 
 def test_batches_hold_sentences_of_one_length():
-    rows = [Aligned({}, (0,) * n, (False,) * n) for n in (3, 5, 3, 400, 400, 3)]
+    rows = [AlignedSentence({}, (0,) * n, (False,) * n) for n in (3, 5, 3, 400, 400, 3)]
     model = tokenizers.tiny("bert")[0]
-    assert batches(model, rows) == [[0, 2, 5], [1], [3, 4]]
-    assert [len(one) for one in batches(model, [rows[3]] * 7)] == [3, 3, 1]  # maps grow with the square
-    assert batches(tokenizers.tiny("gpt2")[0], rows[:3]) == [[0], [2], [1]]
+    assert equal_length_batches(model, rows) == [[0, 2, 5], [1], [3, 4]]
+    assert [len(one) for one in equal_length_batches(model, [rows[3]] * 7)] == [3, 3, 1]  # maps grow with the square
+    assert equal_length_batches(tokenizers.tiny("gpt2")[0], rows[:3]) == [[0], [2], [1]]
 
 
 @pytest.mark.parametrize(
@@ -421,7 +426,7 @@ LINE = "1\tgo\t_\tVERB\t_\t_\t0\troot\t_\t_\n"
     [
         (b"", "holds no sentence; a CoNLL-U file was expected"),
         (b"# only\n\n", "holds no sentence"),
-        (b"\n1 go _ VERB\n", r'bank.conllu", line 2: expected 10 columns parted by tabs, got 1: \'1 go _ VERB\''),
+        (b"\n1 go _ VERB\n", r'bank.conllu", line 2: expected 10 columns separated by tabs, got 1: \'1 go _ VERB\''),
         (LINE.replace("\t0\t", "\t2\t").encode(), "line 1: expected a head from 0 to 1, got '2'"),
         (LINE.replace("\t0\t", "\t_\t").encode(), "line 1: expected a head from 0 to 1, got '_'"),
         (LINE.replace("\t0\t", "\t1\t").encode(), "line 1: the word is its own head"),
@@ -430,7 +435,7 @@ LINE = "1\tgo\t_\tVERB\t_\t_\t0\troot\t_\t_\n"
             ("1-3" + LINE[1:] + LINE).encode(),
             "line 1: expected a range of the sentence's words, such as 1-2, got '1-3'",
         ),
-        (("1.1" + LINE[1:]).encode(), "line 1: the sentence has no word of its own"),
+        (("1.1" + LINE[1:]).encode(), "line 1: the sentence has no syntactic word"),
         (b"\xff\xfe1", "is not UTF-8 text .at byte 0."),
         (gzip.compress(LINE.encode(), mtime=0)[:-9], "is a damaged gzip file"),
         (None, 'cannot read ".*bank.conllu": No such file or directory'),
@@ -473,7 +478,7 @@ def test_parses_of_spacy():
     class Doc(list):
         sents = (tokens[:3], tokens[3:])
 
-    first, second = parsed(lambda text: Doc(tokens), ["I see films Go"])
+    first, second = parse_texts(lambda text: Doc(tokens), ["I see films Go"])
     assert first == Sentence((Word("I", 1, "nsubj"), Word("see", None, "ROOT"), Word("films", 1, "dobj", False)))
     assert [arc.relation for arc in first.arcs()] == ["nsubj", "obj"]
     assert second == Sentence((Word("Go", None, "ROOT"),))
@@ -483,24 +488,24 @@ def test_parses_of_stanza():
     fields = [("I", 2, "nsubj", 0, 1), ("see", 0, "root", 2, 5), ("!", 2, "punct", 5, 6)]
     words = [SimpleNamespace(text=t, head=h, deprel=d, start_char=a, end_char=b) for t, h, d, a, b in fields]
     document = SimpleNamespace(sentences=[SimpleNamespace(words=words)])
-    (found,) = parsed(lambda text: document, ["I see!"])
+    (found,) = parse_texts(lambda text: document, ["I see!"])
     assert found.words == (Word("I", 1, "nsubj"), Word("see", None, "root", False), Word("!", 1, "punct"))
 
 
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ([SimpleNamespace(i=0, text="I", dep_="", head=None)], "the spaCy pipeline finds no relations"),
+        ([SimpleNamespace(i=0, text="I", dep_="", head=None)], "the spaCy pipeline gives no relations"),
         (["I", "see"], "expected a spaCy or Stanza pipeline; this one gave list"),
         (
             SimpleNamespace(sentences=[SimpleNamespace(words=[SimpleNamespace(text="I", head=None, deprel=None)])]),
-            "the Stanza pipeline finds no relations",
+            "the Stanza pipeline gives no relations",
         ),
     ],
 )
 def test_pipelines_without_parses_are_named(document, message):
     with pytest.raises(InputError, match=message):
-        parsed(lambda text: document, ["I see"])
+        parse_texts(lambda text: document, ["I see"])
 
 
 def test_a_real_spacy_pipeline():
@@ -515,9 +520,9 @@ def test_a_real_spacy_pipeline():
         return doc
 
     with pytest.raises(InputError, match="it needs a parser"):
-        parsed(nlp, ["I see films"])
+        parse_texts(nlp, ["I see films"])
     nlp.add_pipe("by_hand")
-    (found,) = parsed(nlp, ["I see films"])
+    (found,) = parse_texts(nlp, ["I see films"])
     assert found.text == "I see films"
     assert [(arc.dependent, arc.governor, arc.relation) for arc in found.arcs()] == [(0, 1, "nsubj"), (2, 1, "obj")]
 

@@ -35,7 +35,7 @@ from relprop.explainer import Explainer
 from relprop.explanation import to_html as images_html
 from relprop.render.visible import visible
 from relprop.serve import Limits
-from relprop.serve.options import catalogue
+from relprop.serve.options import method_catalogue
 from relprop.types import Unit
 from serving_for_tests import Live, serving
 from test_bench_report import SUITE
@@ -132,7 +132,7 @@ def told(path: str, kind: str) -> Any:
     if path.endswith("/v1/models"):
         return {"models": ["m", *STRINGS]}
     if path.endswith("/v1/methods"):
-        made = [{**one, "summary": STRINGS[i], "family": STRINGS[i]} for i, one in enumerate(catalogue())]
+        made = [{**one, "summary": STRINGS[i], "family": STRINGS[i]} for i, one in enumerate(method_catalogue())]
         return {"methods": [*made, {**made[0], "name": STRINGS[9]}]}
     prediction = {"prediction": STRINGS[3], "probability": 0.5}
     if path.endswith(":predict"):

@@ -17,7 +17,7 @@ from relprop.graph.graphormer import Graphormer, Settings
 from relprop.graph.molecules import BONDS, CATEGORIES
 from relprop.registry import METHODS
 from relprop.serve import Limits
-from relprop.serve.options import MOST, OTHERWISE, checked, types
+from relprop.serve.options import MOST, OTHER_BOUNDS, option_types, typed_options
 from serving_for_tests import TEXT, Live, serving
 from test_images import picture, vit
 from tokenizers_for_tests import tiny
@@ -214,7 +214,7 @@ MISTAKES: list[tuple[str, Any, int, str]] = [
     ("sentiment:explain", {"instances": [{"b64": "eA=="}]}, 400, "an instance is a text"),
     ("vit:explain", {"instances": ["/etc/passwd"]}, 400, 'an instance is {"b64": "..."}'),
     ("vit:explain", {"instances": [{"b64": "!"}]}, 400, "the picture is not in base64"),
-    ("vit:explain", {"instances": [{"b64": "eA=="}]}, 400, "the picture is none that can be read here (BMP, GIF"),
+    ("vit:explain", {"instances": [{"b64": "eA=="}]}, 400, "the picture cannot be read; it should be one of (BMP, GIF"),
     ("vit:explain", {"instances": [{"b64": png(picture())[:300] + "="}]}, 400, "the image cannot be read"),
     ("vit:explain", {"instances": [{"b64": png(Image.new("1", (4000, 4000)))}]}, 413, "4000 x 4000 pixels; at most"),
     ("vit:explain", {"instances": [{"b64": png(Image.new("1", (20_000, 10_000)))}]}, 413, "the picture is too large"),
@@ -229,7 +229,7 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
     ("sentiment", {"target": 7}, "target 7 is out of range: the model has classes 0 to 1"),
     ("sentiment", {"options": {"steps": 3}}, 'method "lrp_conservative" has no option "steps"'),
     ("sentiment", {"methods": ["lrp", "gae"], "options": {"steps": 3}}, 'method "lrp" has no option "steps"'),
-    ("sentiment", {"options": {"ledger": True}}, '"ledger" stands among the parameters, not among the options'),
+    ("sentiment", {"options": {"ledger": True}}, '"ledger" belongs to the parameters, not to the options'),
     ("sentiment", {"method": "occlusion", "ledger": True}, 'method "occlusion" has no option "ledger"'),
     ("sentiment", {"method": "integrated_gradients", "options": {"steps": "9"}}, 'the option "steps" of integrated_'),
     ("sentiment", {"method": "integrated_gradients", "options": {"steps": 10**6}}, "less than or equal to 1000"),
@@ -255,7 +255,7 @@ def test_parameters_that_do_not_fit(live: Live, model: str, parameters: dict[str
 
 def test_words_are_for_texts(live: Live) -> None:
     answer = live.explain(*INSTANCES["vit"], model="vit", words=True)
-    assert (answer.status, answer.error) == (400, "words are made of texts; vit reads images")
+    assert (answer.status, answer.error) == (400, "words need texts; vit reads images")
 
 
 def test_only_json_is_read(live: Live) -> None:
@@ -329,7 +329,7 @@ def test_openapi_tells_every_method_and_option(live: Live) -> None:
 @pytest.mark.parametrize("path", ["explain", "render"])
 def test_openapi_admits_what_is_answered(live: Live, path: str) -> None:
     schema = live.get("/openapi.json").json
-    name = "Drawing" if path == "render" else "Body"
+    name = "RenderBody" if path == "render" else "Body"
     whole = {**schema["components"]["schemas"][name], "components": schema["components"]}
     for model, instances in INSTANCES.items():
         jsonschema.validate({"instances": instances}, whole)
@@ -345,7 +345,7 @@ def test_openapi_admits_what_is_answered(live: Live, path: str) -> None:
 def test_every_method_answers_with_its_defaults_given(live: Live, method: str) -> None:
     """The options' schema takes the registry's own defaults, and so does the method."""
     small = {"steps": 2, "samples": 2, "max_evals": 40}
-    given = {name: small.get(name, METHODS[method].options[name]) for name in types(method)}
+    given = {name: small.get(name, METHODS[method].options[name]) for name in option_types(method)}
     answer = live.explain("a movie", model="bert", method=method, options=given)
     assert answer.status == 200, answer.content
 
@@ -353,18 +353,18 @@ def test_every_method_answers_with_its_defaults_given(live: Live, method: str) -
 def test_whole_numbers_are_bounded() -> None:
     """A new option that multiplies the work is bounded unless it is set free by name."""
     for method in METHODS.names():
-        for name, adapter in types(method).items():
+        for name, adapter in option_types(method).items():
             shapes = [adapter.json_schema(), *adapter.json_schema().get("anyOf", [])]
             whole = [one for one in shapes if one.get("type") == "integer"]
-            assert all(one["maximum"] == OTHERWISE.get(name, MOST) for one in whole)
-    assert set(OTHERWISE) <= {name for method in METHODS.names() for name in types(method)}
+            assert all(one["maximum"] == OTHER_BOUNDS.get(name, MOST) for one in whole)
+    assert set(OTHER_BOUNDS) <= {name for method in METHODS.names() for name in option_types(method)}
 
 
 def test_options_do_not_collide_with_the_explainers_own_arguments() -> None:
     """They go to it side by side."""
     own = set(Explainer.__call__.__kwdefaults__) - {"ledger"}
     assert not own & {name for method in METHODS.names() for name in METHODS[method].options}
-    assert checked(["mask_lrp"], {"mask": [[True, False]]})["mask"].shape == (1, 2)
+    assert typed_options(["mask_lrp"], {"mask": [[True, False]]})["mask"].shape == (1, 2)
 
 
 def test_metrics_are_told(live: Live) -> None:

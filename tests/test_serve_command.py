@@ -19,8 +19,8 @@ import pytest
 
 from relprop.cli import main
 from relprop.errors import InputError
-from relprop.serve.guard import own_names
-from relprop.serve.service import named
+from relprop.serve.guard import loopback_names
+from relprop.serve.service import models_by_name
 from serving_for_tests import Live
 from tokenizers_for_tests import saved, tiny
 
@@ -122,8 +122,8 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_names_of_models() -> None:
-    assert named("sentiment") == {"sentiment": "sentiment"}
-    assert named(["a/b-c", "x=a/d", "./folder/"]) == {"b-c": "a/b-c", "x": "a/d", "folder": "./folder/"}
+    assert models_by_name("sentiment") == {"sentiment": "sentiment"}
+    assert models_by_name(["a/b-c", "x=a/d", "./folder/"]) == {"b-c": "a/b-c", "x": "a/d", "folder": "./folder/"}
     for wrong, says in (
         (["a/b", "c/b"], "two models have one name"),
         ([], "there is no model"),
@@ -131,10 +131,15 @@ def test_names_of_models() -> None:
         (["=c"], 'got ""'),
     ):
         with pytest.raises(InputError, match=says):
-            named(wrong)
+            models_by_name(wrong)
 
 
 def test_on_this_machine_alone_it_has_no_other_name() -> None:
-    assert own_names("127.0.0.1") == own_names("::1") == own_names("localhost") == ("localhost", "127.0.0.1", "[::1]")
-    assert own_names("127.0.0.7") == ("localhost", "127.0.0.1", "[::1]", "127.0.0.7")
-    assert own_names("0.0.0.0") is own_names("explain.example") is None
+    assert (
+        loopback_names("127.0.0.1")
+        == loopback_names("::1")
+        == loopback_names("localhost")
+        == ("localhost", "127.0.0.1", "[::1]")
+    )
+    assert loopback_names("127.0.0.7") == ("localhost", "127.0.0.1", "[::1]", "127.0.0.7")
+    assert loopback_names("0.0.0.0") is loopback_names("explain.example") is None

@@ -15,7 +15,7 @@ import pytest
 from relprop.explainer import Explainer
 from relprop.registry import METHODS
 from relprop.serve import Limits
-from relprop.serve.options import types
+from relprop.serve.options import option_types
 from serving_for_tests import Live, serving
 from test_images import vit
 from test_serve import INSTANCES, graphormer
@@ -89,7 +89,9 @@ class Fuzz:
         draw = self.draw
         method = draw.choice(METHODS.names())
         known = METHODS[method].options
-        options = {name: SMALL.get(name, known[name]) for name in types(method) if draw.random() < 0.5 or name in SMALL}
+        options = {
+            name: SMALL.get(name, known[name]) for name in option_types(method) if draw.random() < 0.5 or name in SMALL
+        }
         parameters: dict[str, Any] = {
             "method": method,
             "options": options,

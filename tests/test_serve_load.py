@@ -10,16 +10,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from relprop.explainer import Explainer
 from relprop.serve import Limits
-from relprop.serve.body import Wish
-from relprop.serve.metrics import Metrics
-from relprop.serve.models import Served
-from relprop.serve.worker import AHEAD, Job, Worker
+from relprop.serve.body import ExplainRequest
+from relprop.serve.models import ServedModel
+from relprop.serve.prometheus import ServiceMetrics
+from relprop.serve.worker import AHEAD, RequestJob, Worker
 from serving_for_tests import Live, serving
 from tokenizers_for_tests import WORDS, tiny
 
@@ -141,12 +142,15 @@ def test_one_bad_input_spoils_no_other(explainer: Explainer) -> None:
         assert 'target "nobody" is unknown' in lost.result().error
 
 
-def job(text: str, wish: Wish | None = None, seconds: float = 60) -> Job:
-    return Job("m", wish or Wish(("lrp",)), [(text, len(text))], None, lambda found: found, time.monotonic() + seconds)
+LRP = ExplainRequest(("lrp",))
 
 
-class Fake(Served):
-    """Answers with what it was given, and tells the order."""
+def job(text: str, request: ExplainRequest = LRP, seconds: float = 60) -> RequestJob:
+    return RequestJob("m", request, [(text, len(text))], None, lambda results: results, time.monotonic() + seconds)
+
+
+class Fake(ServedModel):
+    """Answers with its inputs, and keeps the batches."""
 
     def __init__(self) -> None:
         super().__init__("m", None)
@@ -156,16 +160,16 @@ class Fake(Served):
     def load(self) -> None:
         self.problem = None
 
-    def answer(self, wish: Wish, given: Any, targets: Any, until: float) -> list[Any]:
+    def answer(self, request: ExplainRequest, inputs: Any, targets: Any, deadline: float) -> list[Any]:
         self.go.wait(30)
-        self.batches.append(list(given))
-        return list(given)
+        self.batches.append(list(inputs))
+        return list(inputs)
 
 
 @contextmanager
 def working(limits: Limits) -> Iterator[tuple[Fake, Worker]]:
     fake = Fake()
-    worker = Worker({"m": fake}, limits, Metrics())
+    worker = Worker({"m": fake}, limits, ServiceMetrics())
     worker.start()
     try:
         yield fake, worker
@@ -201,10 +205,11 @@ def test_the_first_of_a_batch_waits_a_moment_for_others() -> None:
         assert time.monotonic() - began > 0.5
 
 
-def test_different_wishes_do_not_go_together() -> None:
-    wishes = [Wish(("lrp",)), Wish(("gae",)), Wish(("lrp",), ledger=True), Wish(("lrp",), options='{"a": 1}'), Wish(())]
+def test_different_requests_do_not_go_together() -> None:
+    other = (replace(LRP, ledger=True), replace(LRP, options='{"a": 1}'))
+    requests = [LRP, ExplainRequest(("gae",)), *other, ExplainRequest(())]
     with working(Limits(linger=0)) as (fake, worker):
-        answers = [worker.submit(job(str(k), wish)) for k, wish in enumerate(wishes)]
+        answers = [worker.submit(job(str(k), request)) for k, request in enumerate(requests)]
         fake.go.set()
         assert [one.result(30) for one in answers] == [[str(k)] for k in range(5)]
     assert len(fake.batches) == 5
@@ -276,8 +281,8 @@ def test_health_answers_while_the_model_works(explainer: Explainer) -> None:
 
 def test_not_ready_while_a_model_is_being_loaded(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
     go = threading.Event()
-    real = Served.load
-    monkeypatch.setattr(Served, "load", lambda self: (go.wait(30), real(self))[1])
+    real = ServedModel.load
+    monkeypatch.setattr(ServedModel, "load", lambda self: (go.wait(30), real(self))[1])
     with serving({"bert": explainer}) as live:
         assert live.get("/v2/health/ready").error == 'the model "bert" is being loaded'
         refused = live.explain("a", model="bert")
@@ -332,7 +337,7 @@ def test_a_body_that_comes_too_slowly_is_cut_off(impatient: Live) -> None:
         on.sendall(head(PATH, "Content-Length: 100") + b'{"inst')
         answer = everything(on)
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert b"did not come whole within 0.4 seconds" in answer
+    assert b"did not arrive completely within 0.4 seconds" in answer
     assert 0.3 < time.monotonic() - began < 10
 
 

@@ -136,7 +136,7 @@ def test_aopc_hides_what_the_released_code_hides(golden: dict[str, Any], sentenc
     scores = torch.tensor(golden["aopc/MGAE/expl_s0"])
     released = plan("aopc", variant="released")
     ids = torch.tensor(golden["aopc/sentence0_ids"])
-    hidden = list(released.schedule.hidden(scores, ids > 102, released.fractions))
+    hidden = list(released.hidden(scores, ids > 102))
     assert [ids.masked_fill(one, 0).tolist() for one in hidden] == golden["aopc/replaced_s0_MGAE"].tolist()
 
 
@@ -157,8 +157,7 @@ def test_auac_and_au_mse_are_the_released_codes(companions: int) -> None:
     assert show.values[0] == pytest.approx(golden["a/flip_generate/evidence"], abs=2e-6)
     prune = au_mse(model, tokens, scores, labels, variant="released")
     assert prune.values[0] == pytest.approx(golden["a/flip_pruning/mse"], abs=2e-6)
-    way = plan("auac", variant="released")
-    hidden = list(way.schedule.hidden(scores[0], tokens.content[0], way.fractions))
+    hidden = list(plan("auac", variant="released").hidden(scores[0], tokens.content[0]))
     inputs = [ids[0].masked_fill(one, 100).tolist() for one in hidden]
     assert inputs == golden["a/flip_generate/inputs"][:, 0].tolist()
 
@@ -167,9 +166,8 @@ def test_the_released_code_rounds_up_what_is_whole() -> None:
     """np.ceil(np.linspace(0, 1, 11) * 10) is 4 at 0.3: the released variant repeats it, ours is 3."""
 
     def counts(tokens: int, fractions: Any, variant: Any) -> list[int]:
-        way = plan("au_mse", fractions, variant)
         content = torch.ones(tokens, dtype=torch.bool)
-        return [int(one.sum()) for one in way.schedule.hidden(normal(tokens), content, way.fractions)]
+        return plan("au_mse", fractions, variant).hidden(normal(tokens), content).sum(1).tolist()
 
     released = np.ceil(np.linspace(0, 1, 11) * 10).astype(int).tolist()
     assert counts(10, None, "paper") == list(range(11)) != released
@@ -439,8 +437,8 @@ def test_ties_go_in_the_order_of_the_text() -> None:
     equal, content = torch.zeros(6), torch.tensor([0, 1, 1, 1, 1, 0]).bool()
 
     def hidden(name: str, variant: Any) -> list[list[int]]:
-        way = plan(name, [0.5], variant)
-        return [one.nonzero().flatten().tolist() for one in way.schedule.hidden(equal, content, way.fractions)]
+        masks = plan(name, [0.5], variant).hidden(equal, content)
+        return [mask.nonzero().flatten().tolist() for mask in masks]
 
     assert hidden("auac", "paper") == [[3, 4]]
     assert hidden("au_mse", "paper") == hidden("aopc", "paper") == hidden("comprehensiveness", "released") == [[1, 2]]
@@ -498,8 +496,8 @@ def test_results_merge_and_resample(bert: Any) -> None:
     ("change", "message"),
     [
         ({"scores": torch.full((2, 6), torch.nan)}, "scores of example 0 are not all finite"),
-        ({"scores": torch.zeros(2, 5)}, r"one a token, \[2, 6\], got \[2, 5\]"),
-        ({"labels": [0, 2]}, "labels run from 0 to 2, the model knows classes 0 to 1"),
+        ({"scores": torch.zeros(2, 5)}, r"one per token, \[2, 6\], got \[2, 5\]"),
+        ({"labels": [0, 2]}, "labels run from 0 to 2, the model has classes 0 to 1"),
         ({"labels": [0, -1]}, "labels run from -1 to 0"),
         ({"labels": [0]}, "labels are 2 class indices"),
         ({"labels": [0.5, 1.0]}, "labels are 2 class indices, got float"),
@@ -618,7 +616,7 @@ def test_precision_at_k_by_hand() -> None:
         (lambda: precision_at_k([[1.0, 2.0]], [[1]]), r"\[examples, tokens\]"),
         (lambda: precision_at_k([[1.0, math.inf]], [[0, 1]]), "scores of example 0 are not all finite"),
         (lambda: conservation([[1.0, 2.0]], [1.0, 2.0]), r"one value each, got \[1, 2\] and \[2\]"),
-        (lambda: class_sensitivity([[1.0, 2.0]], [[2.0, 1.0]], [[1]]), "mask of what counts"),
+        (lambda: class_sensitivity([[1.0, 2.0]], [[2.0, 1.0]], [[1]]), "mask of the scores that count"),
     ],
 )
 def test_mistakes_without_a_model(call: Callable[[], Any], message: str) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import ViTForImageClassification
 
-import relprop.metrics.perturbation as perturbation
 from relprop.errors import InputError, ModelError, RelpropError
 from relprop.metrics import (
     METRICS,
@@ -86,8 +85,9 @@ def test_perturbation_is_the_released_codes(
     images = F.interpolate(torch.tensor(golden["perturb/low_images_uint8"]).float() / 255, size=224)
     scores = F.interpolate(torch.tensor(golden["perturb/vis_14x14"]), size=224, mode="bilinear")
     seen: list[Tensor] = []
-    ask = perturbation.logits_without
-    monkeypatch.setattr(perturbation, "logits_without", lambda *a, **k: seen.append(ask(*a, **k)) or seen[0])
+    module = sys.modules[pixel_perturbation.__module__]
+    ask = module.logits_without
+    monkeypatch.setattr(module, "logits_without", lambda *a, **k: seen.append(ask(*a, **k)) or seen[0])
     labels = golden["perturb/target"]
     result = pixel_perturbation(
         model, images, scores, labels, prepare=normalise([0.5] * 3, [0.5] * 3), variant=variant, batch_size=16
@@ -235,12 +235,12 @@ def broken(value: float) -> Tensor:
     [
         ({"scores": broken(float("nan"))}, "scores of example 3 are not all finite"),
         ({"scores": broken(float("inf"))}, "scores of example 3 are not all finite"),
-        ({"scores": noise(5, 2, 2)}, r"one score a pixel, \[5, 6, 6\], got \[5, 2, 2\].*interpolate"),
+        ({"scores": noise(5, 2, 2)}, r"one per pixel, \[5, 6, 6\], got \[5, 2, 2\].*interpolate"),
         ({"images": pictures() * 255}, "from 0 to 1, .* before normalisation"),
         ({"images": pictures() - 0.5}, "from 0 to 1, .* before normalisation"),
         ({"images": pictures()[0]}, "images are a float tensor"),
         ({"labels": [0, 1]}, "labels are 5 class indices"),
-        ({"labels": [0, 1, 2, 0, 0]}, "labels run from 0 to 2, the model knows classes 0 to 1"),
+        ({"labels": [0, 1, 2, 0, 0]}, "labels run from 0 to 2, the model has classes 0 to 1"),
         ({"fractions": (0.1, 0.2)}, "fractions start at 0"),
         ({"fractions": (0, 0.5, 0.2)}, "fractions start at 0"),
         ({"variant": "papr"}, 'variant is "paper" or "released"'),
@@ -393,7 +393,7 @@ def test_mistakes_in_maps(metric: Callable[..., Any]) -> None:
 
 
 def test_mistakes_in_masks() -> None:
-    with pytest.raises(InputError, match=r"true or false a pixel; it holds 0\.0 to 255\.0"):
+    with pytest.raises(InputError, match=r"true or false per pixel; it holds 0\.0 to 255\.0"):
         segment(np.eye(4), np.eye(4) * 255)
     with pytest.raises(InputError, match="all pixels of example 0 are ignored"):
         segment(np.eye(4), np.eye(4), np.ones((4, 4)))
@@ -515,7 +515,7 @@ def test_mistakes_with_folders(trimaps: Path) -> None:
     with pytest.raises(InputError, match="the mask is 9 x 9 pixels, the image 4 x 3"):
         list(read_folder(images, masks))
     Image.new("RGB", (4, 3)).save(masks / "a.png")
-    with pytest.raises(InputError, match="one value a pixel"):
+    with pytest.raises(InputError, match="one value per pixel"):
         list(read_folder(images, masks))
     (masks / "a.png").unlink()
     with pytest.raises(InputError, match=r"the image a\.png has no mask a\.png"):

@@ -76,11 +76,11 @@ def _show_heads(found: Heads) -> None:
 
 
 def _draw_heads(found: Heads, offsets: Path | None, map: Path | None) -> None:
-    from relprop.heads.treebank import shares
+    from relprop.heads.treebank import offset_shares
     from relprop.render import heads as figures
 
     if offsets:
-        by_relation = {relation: shares(counts) for relation, counts in found.relation_offsets.items()}
+        by_relation = {relation: offset_shares(counts) for relation, counts in found.relation_offsets.items()}
         figures.save(figures.offsets_figure(by_relation, f"{found.corpus} ({found.sentences:,} sentences)"), offsets)
     if map:
         figures.save(figures.heads_figure(found.kinds(), found.model), map)

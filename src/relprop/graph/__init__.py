@@ -1,4 +1,4 @@
-"""Graphs and a Graph Transformer: Graphormer (Ying et al. 2021) as a plain PyTorch module, and what it reads."""
+"""Graphs, and Graphormer (Ying et al. 2021), a Graph Transformer, as a plain PyTorch module."""
 
 from relprop.graph.graph import Graph, from_networkx, from_pyg
 from relprop.graph.graphormer import Graphormer, Settings

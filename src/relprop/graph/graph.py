@@ -1,4 +1,4 @@
-"""`Graph`: nodes, edges, and what they are called. Made from arrays, networkx or PyTorch Geometric."""
+"""`Graph`: nodes, edges and their names, from arrays, networkx or PyTorch Geometric; and batches of graphs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from relprop.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An undirected graph. Every edge stands once, as a pair of node numbers.
+    """An undirected graph. Every edge is listed once, as a pair of node numbers.
 
     `nodes` [nodes, features] are whole numbers (each column one category) or floats; `edge_types` [edges] are
-    categories from 0 on. `names` are what people call the nodes, `places` [nodes, 2] where they are drawn (x to the
+    categories from 0 on. `names` are shown to people, `places` [nodes, 2] are the positions in a drawing (x to the
     right, y down).
     """
 
@@ -29,7 +29,7 @@ class Graph:
     names: tuple[str, ...]
     places: NDArray[np.float64] | None = None
     title: str = ""
-    source: Any = None  # what it was made from, for those who draw it: a SMILES, a picture's segments
+    source: Any = None  # for drawing: the SMILES, or each pixel's region
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -46,7 +46,7 @@ class Graph:
         title: str = "",
         source: Any = None,
     ) -> Graph:
-        """A graph from arrays, checked. One feature a node may be a flat list; edges both ways count once."""
+        """A graph from checked arrays. A flat list is one feature per node; an edge in both directions counts once."""
         values = np.asarray(nodes)
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or not len(values) or values.dtype.kind not in "iufb":
@@ -64,14 +64,14 @@ class Graph:
                 f"node {pairs[pairs[:, 0] == pairs[:, 1]][0, 0]} has an edge to itself: leave such edges out"
             )
         pairs, first = np.unique(np.sort(pairs, 1), axis=0, return_index=True)
-        called = tuple(map(str, range(len(values)))) if names is None else tuple(names)
+        labels = tuple(map(str, range(len(values)))) if names is None else tuple(names)
         where = None if places is None else np.asarray(places, dtype=np.float64)
-        if len(called) != len(values) or (where is not None and where.shape != (len(values), 2)):
+        if len(labels) != len(values) or (where is not None and where.shape != (len(values), 2)):
             raise InputError(f"a graph of {len(values)} nodes needs as many names and places [nodes, 2]")
-        return cls(values, pairs, kinds[first], called, where, title, source)
+        return cls(values, pairs, kinds[first], labels, where, title, source)
 
-    def taking(self, order: ArrayLike) -> Graph:
-        """The graph of these nodes, in this order, with the edges between them: a part, or another numbering."""
+    def subgraph(self, order: ArrayLike) -> Graph:
+        """The graph of these nodes, in this order, with the edges between them: a subgraph, or another numbering."""
         kept = np.asarray(order, dtype=np.int64)
         number = np.full(len(self), -1)
         number[kept] = np.arange(len(kept))
@@ -84,7 +84,7 @@ class Graph:
             edge_types=self.edge_types[inside],
             names=tuple(self.names[i] for i in kept),
             places=None if self.places is None else self.places[kept],
-            source=None,  # it numbers the nodes as they were
+            source=None,  # it has the old numbers of the nodes
         )
 
     def adjacency(self) -> NDArray[np.int64]:
@@ -101,11 +101,11 @@ def _shape(values: Any) -> str:
 
 
 def batch(graphs: Sequence[Graph], device: Any = None, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """Padded graphs as a model takes them: nodes, adjacency, and a mask whose first column is the virtual node."""
+    """The model's inputs for padded graphs: nodes, adjacency, and a mask whose first column is the virtual node."""
     width = max(map(len, graphs))
     features = graphs[0].nodes.shape[1]
     if any(graph.nodes.shape[1] != features for graph in graphs):
-        raise InputError("the graphs have different numbers of features a node")
+        raise InputError("the graphs have different numbers of features per node")
     whole = all(graph.nodes.dtype.kind in "iub" for graph in graphs)
     nodes = torch.zeros(
         len(graphs), width, features, dtype=torch.int64 if whole else dtype or torch.get_default_dtype()
@@ -117,15 +117,15 @@ def batch(graphs: Sequence[Graph], device: Any = None, dtype: torch.dtype | None
         nodes[number, :size] = torch.as_tensor(graph.nodes)
         adjacency[number, :size, :size] = torch.as_tensor(graph.adjacency())
         mask[number, : size + 1] = 1
-    found = {"nodes": nodes, "adjacency": adjacency, "attention_mask": mask}
-    return {name: values.to(device) for name, values in found.items()}
+    inputs = {"nodes": nodes, "adjacency": adjacency, "attention_mask": mask}
+    return {name: values.to(device) for name, values in inputs.items()}
 
 
 def from_networkx(graph: Any, *, features: str | Sequence[str] = "x", edge_type: str | None = None) -> Graph:
-    """From a networkx graph: node attributes as features, an edge attribute as type.
+    """A graph from networkx: node attributes become features, an edge attribute the type.
 
-    Types that are no numbers are numbered in their sorted order. Nodes keep their names; places are read from the
-    attribute "pos" where every node has one.
+    Types that are not numbers are numbered in sorted order. Nodes keep their names; `places` are the attribute "pos",
+    where every node has one.
     """
     columns = [features] if isinstance(features, str) else list(features)
     names = list(graph.nodes)
@@ -141,8 +141,8 @@ def from_networkx(graph: Any, *, features: str | Sequence[str] = "x", edge_type:
         values = [graph.edges[pair].get(edge_type) for pair in ends]
         if any(value is None for value in values):
             raise InputError(f'an edge has no attribute "{edge_type}"')
-        known = {value: i for i, value in enumerate(sorted(set(values)))}
-        kinds = [value if isinstance(value, int) else known[value] for value in values]
+        numbers = {value: i for i, value in enumerate(sorted(set(values)))}
+        kinds = [value if isinstance(value, int) else numbers[value] for value in values]
     places = [graph.nodes[name].get("pos") for name in names]
     return Graph.of(
         np.stack(rows) if rows else [],
@@ -155,21 +155,21 @@ def from_networkx(graph: Any, *, features: str | Sequence[str] = "x", edge_type:
 
 
 def from_pyg(data: Any) -> Graph:
-    """From a PyTorch Geometric `Data`: x and, where it has them, edge_index, edge_attr (a number an edge) and pos."""
+    """A graph from a PyTorch Geometric `Data`: x and, where given, edge_index, edge_attr (one number per edge), pos."""
     if getattr(data, "x", None) is None:
         raise InputError("the PyTorch Geometric data has no node features (x)")
     edges = getattr(data, "edge_index", None)
     attributes = getattr(data, "edge_attr", None)
     count = 0 if edges is None else edges.shape[1]
     if attributes is not None and (attributes.numel() != count or attributes.is_floating_point()):
-        raise InputError("edge_attr is one whole number an edge: the edge's type; set it to None to leave it out")
+        raise InputError("edge_attr is one whole number per edge, its type; set it to None to leave it out")
     pairs = np.empty((0, 2), np.int64) if edges is None else edges.cpu().numpy().T
-    apart = pairs[:, 0] != pairs[:, 1]
+    no_loop = pairs[:, 0] != pairs[:, 1]
     places = getattr(data, "pos", None)
     return Graph.of(
         data.x.detach().cpu().numpy(),
-        pairs[apart],
-        None if attributes is None else attributes.cpu().numpy().reshape(-1)[apart],
+        pairs[no_loop],
+        None if attributes is None else attributes.cpu().numpy().reshape(-1)[no_loop],
         places=None if places is None else places.cpu().numpy(),
         source=data,
     )

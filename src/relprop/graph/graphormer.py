@@ -1,11 +1,11 @@
-"""Graphormer (Ying et al. 2021): a Transformer whose attention knows how far apart nodes are and what lies between.
+"""Graphormer (Ying et al. 2021): a Transformer with attention biases for the distance and the edges between nodes.
 
-Beside the paper: a node's first hidden state is its features' embedding plus one of its degree (centrality, eq. 5);
-attention gets a bias by shortest-path distance (spatial encoding, eq. 6) and one by the edges on the shortest path
-(edge encoding, eq. 7); blocks are pre-norm (eq. 8 and 9); a virtual node, linked to all others by a distance of its
-own, is what the head reads. Two departures, so that numbering the nodes otherwise changes nothing but the order of the
-scores, and no graph is too large: where several paths are shortest their edges are averaged; edges are encoded between
-nodes at most `hops` apart, and distances beyond `longest`, no way at all included, share one bias.
+As in the paper, a node's first hidden state is its features' embedding plus one of its degree (centrality, Eq. 5);
+attention gets a bias by shortest-path distance (spatial encoding, Eq. 6) and one by the edges on the shortest path
+(edge encoding, Eq. 7); blocks are pre-norm (Eq. 8 and 9); the head reads a virtual node, which has a distance of its
+own to all others. Two differences, so that another numbering of the nodes changes only the order of the scores and no
+graph is too large: where several paths are shortest their edges are averaged; edges are encoded between nodes at most
+`hops` apart, and all distances beyond `longest` share one bias, also between nodes without a path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relprop.errors import InputError, ModelError
-from relprop.graph.paths import edges_on_the_way, shortest
+from relprop.graph.paths import edge_shares_on_paths, shortest_paths
 
 KIND = "Graphormer"  # what a folder's config.json calls the model
 
@@ -34,17 +34,17 @@ class Settings:
     labels: tuple[str, ...]
     categories: tuple[int, ...] = ()
     features: int = 0
-    waves: int = 0  # floats are also read as sine and cosine of so many frequencies, which tells places apart
+    waves: int = 0  # floats are also given as sine and cosine of so many frequencies
     edge_types: int = 0
     width: int = 128
     heads: int = 8
     layers: int = 2
     feed_forward: int = 128
-    degrees: int = 16  # this and more count as one
-    longest: int = 20  # distances beyond share one bias
+    degrees: int = 16  # all larger degrees share one embedding
+    longest: int = 20  # all larger distances share one bias
     hops: int = 5  # the longest path whose edges are encoded
     dropout: float = 0.1
-    reads: str = ""  # "smiles" or "superpixels": what its nodes were made from
+    reads: str = ""  # "smiles" or "superpixels": what the graphs come from
 
     def __post_init__(self) -> None:
         if bool(self.categories) == bool(self.features):
@@ -58,7 +58,7 @@ class Settings:
 
 
 class Graphormer(nn.Module):
-    """`model(nodes, adjacency, attention_mask)` gives logits [batch, classes].
+    """`model(nodes, adjacency, attention_mask)` returns logits [batch, classes].
 
     `nodes` [batch, n, features]; `adjacency` [batch, n, n], 0 without an edge, else 1 + its type; `attention_mask`
     [batch, 1 + n], 0 for padding, its first column for the virtual node.
@@ -69,7 +69,7 @@ class Graphormer(nn.Module):
         self.config = settings
         self.embedding = NodeEmbedding(settings)
         self.bias = StructureBias(settings)
-        self.blocks = nn.ModuleList(Block(settings) for _ in range(settings.layers))
+        self.blocks = nn.ModuleList(GraphormerBlock(settings) for _ in range(settings.layers))
         self.norm = nn.LayerNorm(settings.width)
         self.head = nn.Linear(settings.width, len(settings.labels))
 
@@ -84,7 +84,7 @@ class Graphormer(nn.Module):
         return logits
 
     def save(self, folder: str | Path) -> None:
-        """config.json and model.safetensors; `Graphormer.load` and `Explainer(folder)` read them."""
+        """Write config.json and model.safetensors, which `Graphormer.load` and `Explainer(folder)` read."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         save_file({name: value.contiguous() for name, value in self.state_dict().items()}, path / "model.safetensors")
@@ -110,7 +110,7 @@ class Graphormer(nn.Module):
 
 
 class NodeEmbedding(nn.Module):
-    """Features and degree of every node, and the virtual node before them: [batch, 1 + n, width]."""
+    """Embeddings of every node's features and degree, after that of the virtual node: [batch, 1 + n, width]."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -130,44 +130,44 @@ class NodeEmbedding(nn.Module):
         degree = (adjacency > 0).sum(-1).clamp_max(self.degree.num_embeddings - 1)
         x = self.degree(degree)
         if self.features is not None:
-            x = x + self.features(self._read(nodes.to(x.dtype)))
+            x = x + self.features(self._with_waves(nodes.to(x.dtype)))
         for column, (table, count) in enumerate(zip(self.categories, self.counts, strict=True)):
             x = x + table(nodes[..., column].clamp(0, count - 1))
         return torch.cat([self.virtual.expand(len(x), 1, -1), x], 1)
 
-    def _read(self, values: Tensor) -> Tensor:
-        """The numbers themselves, and their waves."""
+    def _with_waves(self, values: Tensor) -> Tensor:
+        """The features, and sine and cosine of their multiples."""
         turns = [values * (torch.pi * 2**k) for k in range(self.waves)]
         return torch.cat([values, *(wave(turn) for turn in turns for wave in (torch.sin, torch.cos))], -1)
 
 
 class StructureBias(nn.Module):
-    """What is added to attention before its softmax, by distance and by the edges between: [batch, heads, 1+n, 1+n]."""
+    """The bias of attention before its softmax, by distance and edges between nodes: [batch, heads, 1 + n, 1 + n]."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         self.longest, self.hops, self.edge_types = settings.longest, settings.hops, settings.edge_types
         self.distance = nn.Embedding(settings.longest + 2, settings.heads)
-        self.virtual = nn.Parameter(torch.zeros(settings.heads))  # the distance to the virtual node and back
+        self.virtual = nn.Parameter(torch.zeros(settings.heads))  # for all pairs with the virtual node
         nn.init.normal_(self.distance.weight, std=0.02)
         shape = settings.hops, settings.edge_types, settings.heads
         self.edges = nn.Parameter(torch.randn(shape) * 0.02) if settings.edge_types else None
 
     def forward(self, adjacency: Tensor, dtype: torch.dtype) -> Tensor:
-        distance, count = shortest((adjacency > 0).to(dtype), self.longest)
+        distance, count = shortest_paths((adjacency > 0).to(dtype), self.longest)
         bias = self.distance(distance)
         if self.edges is not None:
             kinds = torch.stack([adjacency == 1 + kind for kind in range(self.edge_types)], 1).to(dtype)
-            on_the_way = edges_on_the_way(kinds, distance, count, self.hops)
+            shares = edge_shares_on_paths(kinds, distance, count, self.hops)
             steps = distance.clamp(1, self.hops)[..., None]
-            bias = bias + torch.einsum("bijkt,kth->bijh", on_the_way, self.edges) / steps
+            bias = bias + torch.einsum("bijkt,kth->bijh", shares, self.edges) / steps
         whole = self.virtual.expand(len(bias), bias.shape[1] + 1, bias.shape[2] + 1, -1).clone()
         whole[:, 1:, 1:] = bias
         return whole.permute(0, 3, 1, 2)
 
 
-class Block(nn.Module):
-    """Pre-norm attention and feed-forward."""
+class GraphormerBlock(nn.Module):
+    """Pre-norm attention and feed-forward, Eq. 8 and 9."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()

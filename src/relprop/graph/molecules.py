@@ -16,11 +16,11 @@ BONDS = 4  # single, double, triple, aromatic
 
 
 def from_smiles(smiles: str) -> Graph:
-    """The molecule's heavy atoms and bonds. Salts and mixtures are one graph in several parts."""
+    """The graph of a molecule's heavy atoms and bonds. Salts and mixtures are one graph in several parts."""
     chem = rdkit_chem()
     if not isinstance(smiles, str) or not smiles.strip():
         raise InputError("the SMILES is empty: there is no molecule to explain")
-    with _quiet():
+    with quiet_rdkit():
         molecule = chem.MolFromSmiles(smiles.strip())
     if molecule is None or not molecule.GetNumAtoms():
         raise InputError(f"{smiles!r:.80} is no SMILES that rdkit can read: {_reason(smiles)}")
@@ -29,9 +29,9 @@ def from_smiles(smiles: str) -> Graph:
     return Graph.of(
         np.array([_categories(atom) for atom in atoms]),
         [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds],
-        [_kind(bond) for bond in bonds],
+        [_bond_type(bond) for bond in bonds],
         names=[f"{atom.GetSymbol()}{atom.GetIdx()}" for atom in atoms],
-        places=_places(molecule),
+        places=_drawn_positions(molecule),
         title=smiles.strip(),
         source=smiles.strip(),
     )
@@ -51,12 +51,12 @@ def _categories(atom: Any) -> tuple[int, ...]:
     )
 
 
-def _kind(bond: Any) -> int:
+def _bond_type(bond: Any) -> int:
     return BONDS - 1 if bond.GetIsAromatic() else min(max(int(bond.GetBondTypeAsDouble()), 1), 3) - 1
 
 
-def _places(molecule: Any) -> Any:
-    """Where a chemist would draw the atoms, y down."""
+def _drawn_positions(molecule: Any) -> Any:
+    """The atoms' positions in rdkit's drawing [atoms, 2], y down."""
     from rdkit.Chem.rdDepictor import Compute2DCoords
 
     Compute2DCoords(molecule)
@@ -65,20 +65,21 @@ def _places(molecule: Any) -> Any:
 
 def _reason(smiles: str) -> str:
     chem = rdkit_chem()
-    with _quiet():
+    with quiet_rdkit():
         raw = chem.MolFromSmiles(smiles.strip(), sanitize=False)
         problems = chem.DetectChemistryProblems(raw) if raw is not None else []
     return problems[0].Message().strip() if problems else "its grammar is wrong"
 
 
-def _quiet() -> Any:
+def quiet_rdkit() -> Any:
+    """A context without rdkit's messages."""
     from rdkit.rdBase import BlockLogs
 
     return BlockLogs()
 
 
 def rdkit_chem() -> Any:
-    """rdkit's Chem, or how to get it."""
+    """rdkit's `Chem`; raises with the command that installs it."""
     try:
         from rdkit import Chem
     except ImportError:

@@ -1,7 +1,6 @@
-"""Shortest paths of padded graphs, by matrix products: how far, how many, and over which kinds of edges.
+"""Shortest paths of padded graphs, by matrix products: their length, their number, and the kinds of their edges.
 
-Where several paths are shortest all of them count, each alike. So the numbering of the nodes changes nothing, which a
-choice of one path would not give.
+Where several paths are shortest all of them count equally, so that the numbering of the nodes changes nothing.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import torch
 from torch import Tensor
 
 
-def shortest(linked: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+def shortest_paths(linked: Tensor, longest: int) -> tuple[Tensor, Tensor]:
     """Distances and numbers of shortest paths [batch, n, n] from links of 0 and 1.
 
-    A distance of `longest` + 1 stands for anything farther, nodes without a way between them included.
+    A distance of `longest` + 1 stands for all larger ones, and for nodes without a path between them.
     """
     count = torch.eye(linked.shape[-1], dtype=linked.dtype, device=linked.device).expand_as(linked).contiguous()
     distance = torch.where(count > 0, 0, longest + 1)
@@ -28,19 +27,19 @@ def shortest(linked: Tensor, longest: int) -> tuple[Tensor, Tensor]:
     return distance, count
 
 
-def edges_on_the_way(kinds: Tensor, distance: Tensor, count: Tensor, hops: int) -> Tensor:
+def edge_shares_on_paths(kinds: Tensor, distance: Tensor, count: Tensor, hops: int) -> Tensor:
     """[batch, n, n, hops, kinds]: the share of shortest paths whose first, second, ... edge is of a kind.
 
-    `kinds` [batch, kinds, n, n] are links of 0 and 1. Pairs that are more than `hops` apart have shares of 0, and so
-    has a step behind the end of a path.
+    `kinds` [batch, kinds, n, n] are links of 0 and 1. Shares are 0 for pairs that are more than `hops` apart, and for
+    steps after the end of a path.
     """
     at = [torch.where(distance == step, count, 0) for step in range(hops)]
-    found = kinds.new_zeros(*distance.shape, hops, kinds.shape[1])
+    shares = kinds.new_zeros(*distance.shape, hops, kinds.shape[1])
     for hop in range(hops):
         here = at[hop][:, None] @ kinds  # paths of `hop` edges, and then one of each kind
         for rest in range(hops - hop):
             ends = distance == hop + 1 + rest
             if ends.any():
                 through = here @ (at[rest][:, None])
-                found[..., hop, :] += torch.where(ends[:, None], through, 0).movedim(1, -1)
-    return found / count.clamp_min(1)[..., None, None]
+                shares[..., hop, :] += torch.where(ends[:, None], through, 0).movedim(1, -1)
+    return shares / count.clamp_min(1)[..., None, None]

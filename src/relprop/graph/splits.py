@@ -1,4 +1,4 @@
-"""How one list of molecules becomes train, validation and test: 80, 10 and 10 %, always in the same way."""
+"""A list of molecules split into train, validation and test: 80, 10 and 10 %, the same every time."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ PARTS = ("train", "validation", "test")
 
 
 def scaffold_split(smiles: Sequence[str]) -> list[list[int]]:
-    """Molecules of one Murcko scaffold stay together, the commonest scaffolds are learned.
+    """Indices of the three parts: molecules of one Murcko scaffold stay together, the most common ones in train.
 
-    Scaffolds that are as common as each other go by their SMILES: by row, a file that is sorted by class, as BACE is,
-    would leave but one class to the test.
+    Equally common scaffolds are ordered by their SMILES: ordered by row, a file that is sorted by class, as BACE is,
+    would leave only one class for the test.
     """
     chem = rdkit_chem()
     from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
     groups = defaultdict(list)
-    for number, one in enumerate(smiles):
-        molecule = chem.MolFromSmiles(one)
+    for number, given in enumerate(smiles):
+        molecule = chem.MolFromSmiles(given)
         if molecule is None:
-            raise InputError(f"molecule {number}, {one!r:.80}, is no SMILES that rdkit can read")
+            raise InputError(f"molecule {number}, {given!r:.80}, is no SMILES that rdkit can read")
         groups[MurckoScaffoldSmiles(mol=molecule)].append(number)  # type: ignore[no-untyped-call]
     parts: list[list[int]] = [[], [], []]
     for _, group in sorted(groups.items(), key=lambda one: (-len(one[1]), one[0])):
@@ -37,6 +37,6 @@ def scaffold_split(smiles: Sequence[str]) -> list[list[int]]:
 
 
 def random_split(count: int, seed: int = 0) -> list[list[int]]:
-    """By chance, the same for the same seed."""
+    """Indices of the three parts, at random; the same for the same seed."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
     return [order[: int(0.8 * count)], order[int(0.8 * count) : int(0.9 * count)], order[int(0.9 * count) :]]

@@ -1,4 +1,4 @@
-"""A picture as a graph of superpixels (SLIC, by scikit-image): a node is a region, an edge joins neighbours."""
+"""A picture as a graph of superpixels (SLIC, by scikit-image): nodes are regions, edges join neighbours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def superpixels(picture: ArrayLike, most: int = MOST, compactness: float = 0.25)
     """
     grey = np.asarray(picture, dtype=np.float64)
     if grey.ndim != 2 or min(grey.shape) < 2:
-        raise InputError(f"superpixels are made of a grey picture [height, width], got {list(grey.shape)}")
+        raise InputError(f"superpixels need a grey picture [height, width], got {list(grey.shape)}")
     grey = grey / 255 if grey.max() > 1 else grey
     regions = _slic(grey, most, compactness)
     count = regions.max() + 1
@@ -29,11 +29,8 @@ def superpixels(picture: ArrayLike, most: int = MOST, compactness: float = 0.25)
     bright, y, x = (np.bincount(regions.ravel(), values.ravel(), count) / size for values in (grey, rows, columns))
     height, width = grey.shape
     features = np.stack([bright, 2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1], 1)
-    across, down = (
-        np.stack([regions[:, :-1].ravel(), regions[:, 1:].ravel()], 1),
-        np.stack([regions[:-1].ravel(), regions[1:].ravel()], 1),
-    )
-    pairs = np.concatenate([across, down])
+    neighbours = (regions[:, :-1], regions[:, 1:]), (regions[:-1], regions[1:])
+    pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in neighbours])
     return Graph.of(
         features.astype(np.float32),
         pairs[pairs[:, 0] != pairs[:, 1]],
@@ -43,7 +40,7 @@ def superpixels(picture: ArrayLike, most: int = MOST, compactness: float = 0.25)
 
 
 def _slic(grey: Any, most: int, compactness: float) -> Any:
-    """Regions numbered from 0, at most `most`: SLIC takes the number it is asked for as a hint."""
+    """Regions [height, width] numbered from 0, at most `most`; for SLIC the number is only a hint."""
     try:
         from skimage.segmentation import slic
     except ImportError:

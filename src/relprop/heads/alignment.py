@@ -10,35 +10,35 @@ from torch import nn
 from relprop.heads.treebank import Sentence
 
 NO_WORD = -1
-_ENDLESS = 1_000_000  # transformers' stand-in for "no limit" is larger than this
+_NO_LIMIT = 1_000_000  # transformers writes a larger number than this for "no limit"
 
 
 @dataclass(frozen=True)
-class Aligned:
-    """A sentence as the model reads it."""
+class AlignedSentence:
+    """A sentence as the model reads it, and the word of each token."""
 
     ids: dict[str, list[int]]  # input_ids, and what else the tokenizer gives the model
-    words: tuple[int, ...]  # of each token: the word it is a piece of, by index; NO_WORD for special tokens
+    words: tuple[int, ...]  # per token: the index of the word it is a piece of; NO_WORD for special tokens
     special: tuple[bool, ...]
 
     def __len__(self) -> int:
         return len(self.words)
 
-    def first(self) -> dict[int, int]:
-        """Each word's first token. A word that the tokenizer passes over has none."""
+    def first_tokens(self) -> dict[int, int]:
+        """The index of each word's first token; a word that the tokenizer drops has none."""
         return {word: token for token, word in reversed(list(enumerate(self.words))) if word != NO_WORD}
 
 
-def align(tokenizer: Any, sentence: Sentence) -> Aligned:
-    """The tokens of a sentence, written as it was, and the words they belong to: by place, never by spelling.
+def align(tokenizer: Any, sentence: Sentence) -> AlignedSentence:
+    """The tokens of a sentence and the words they belong to, matched by character offset, never by spelling.
 
     A token belongs to the word in which it starts: where `do` and `n't` are read as `don`, `'` and `t`, the first is
-    a piece of `do`. A slow tokenizer does not tell places and reads word by word.
+    a piece of `do`. A slow tokenizer gives no offsets and reads word by word.
     """
-    return _by_place(tokenizer, sentence) if tokenizer.is_fast else _word_by_word(tokenizer, sentence)
+    return _by_offset(tokenizer, sentence) if tokenizer.is_fast else _word_by_word(tokenizer, sentence)
 
 
-def _by_place(tokenizer: Any, sentence: Sentence) -> Aligned:
+def _by_offset(tokenizer: Any, sentence: Sentence) -> AlignedSentence:
     text = sentence.text
     word_at = [NO_WORD] * len(text)
     for word, (start, end) in enumerate(sentence.spans()):
@@ -46,19 +46,19 @@ def _by_place(tokenizer: Any, sentence: Sentence) -> Aligned:
     encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
     special = tuple(map(bool, encoding["special_tokens_mask"]))
     words = tuple(
-        NO_WORD if skip else _word_of(text, word_at, *place)
-        for skip, place in zip(special, encoding["offset_mapping"], strict=True)
+        NO_WORD if skip else _word_of(text, word_at, *offsets)
+        for skip, offsets in zip(special, encoding["offset_mapping"], strict=True)
     )
     names = ["input_ids", *tokenizer.model_input_names]
-    return Aligned({name: list(encoding[name]) for name in names if name in encoding}, words, special)
+    return AlignedSentence({name: list(encoding[name]) for name in names if name in encoding}, words, special)
 
 
 def _word_of(text: str, word_at: list[int], start: int, end: int) -> int:
-    """The word at a token's first character that is no blank: byte-level tokens carry the blank before their word."""
+    """The word at a token's first character that is not blank: byte-level tokens begin with the blank before a word."""
     return next((word_at[i] for i in range(start, end) if not text[i].isspace()), NO_WORD)
 
 
-def _word_by_word(tokenizer: Any, sentence: Sentence) -> Aligned:
+def _word_by_word(tokenizer: Any, sentence: Sentence) -> AlignedSentence:
     pieces: list[int] = []
     words: list[int] = []
     blank = ""
@@ -70,23 +70,22 @@ def _word_by_word(tokenizer: Any, sentence: Sentence) -> Aligned:
     whole = list(tokenizer.build_inputs_with_special_tokens(pieces))
     added = len(whole) - len(pieces)
     before = next((k for k in range(added + 1) if whole[k : k + len(pieces)] == pieces), 0)
-    around = [NO_WORD] * before, [NO_WORD] * (added - before)
-    places = (*around[0], *words, *around[1])
+    word_of = (*[NO_WORD] * before, *words, *[NO_WORD] * (added - before))
     special = (*[True] * before, *[False] * len(pieces), *[True] * (added - before))
-    return Aligned({"input_ids": whole, "attention_mask": [1] * len(whole)}, places, special)
+    return AlignedSentence({"input_ids": whole, "attention_mask": [1] * len(whole)}, word_of, special)
 
 
-def limit_of(model: nn.Module, tokenizer: Any) -> int | None:
-    """How many tokens the model can read; None where neither it nor the tokenizer says."""
+def token_limit(model: nn.Module, tokenizer: Any) -> int | None:
+    """How many tokens the model can read; None where neither its config nor the tokenizer has a limit."""
     limits = [getattr(tokenizer, "model_max_length", None), _positions(model)]
-    return min((int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _ENDLESS), default=None)
+    return min((int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _NO_LIMIT), default=None)
 
 
 def _positions(model: nn.Module) -> int | None:
     count = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     if not isinstance(count, int):
         return None
-    for name, module in model.named_modules():  # RoBERTa's positions start behind the padding index
+    for name, module in model.named_modules():  # RoBERTa's positions start after the padding index
         if isinstance(module, nn.Embedding) and "position" in name and module.padding_idx is not None:
             return count - module.padding_idx - 1
     return count

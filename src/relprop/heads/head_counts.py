@@ -1,4 +1,4 @@
-"""`Heads`: what was counted on a model's heads, which of them are syntactic or positional, and its file."""
+"""`Heads`: the counts of a model's heads, which of them are syntactic or positional, and their file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relprop.errors import InputError, ModelError, unknown_name
+from relprop.heads.attention_counts import TO_GOVERNOR, Variant
 from relprop.heads.masks import Mask, corrupted, random_mask
-from relprop.heads.tally import TO_GOVERNOR, Variant
-from relprop.heads.treebank import shares
+from relprop.heads.treebank import offset_shares
 
 SCHEMA_VERSION = 1
 XI_POS, XI_SYNT = 0.8, 0.1  # [Song24]
 KINDS = ("both", "syntactic", "positional", "random")
-FILE = "heads.json"  # in a model's folder: what is known of its heads
+FILE = "heads.json"  # in a model's folder
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Finding:
+class HeadFinding:
     """One reason why a head counts as syntactic or positional."""
 
     block: int
@@ -40,9 +40,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Heads:
-    """Counts of where a model's heads look, over a corpus of parsed sentences, and the thresholds that judge them.
+    """Counts of what a model's heads attend to most, over parsed sentences, and the thresholds of [Song24].
 
-    The counts stay when the thresholds change: `heads.at(xi_pos=0.7)`. Tuples are [blocks][heads] and deeper.
+    `heads.at(xi_pos=0.7)` applies other thresholds to the same counts. Tuples are [blocks][heads] and deeper.
     """
 
     model: str
@@ -50,10 +50,10 @@ class Heads:
     sentences: int
     skipped: int  # sentences longer than the model can read
     words: int
-    rows: int  # tokens whose strongest attention was looked at
-    offset: tuple[tuple[int, ...], ...]  # per head: the offset that most rows look at
-    offset_rows: tuple[tuple[int, ...], ...]  # per head: how many do
-    arcs: Mapping[str, int]  # per relation: how many were looked at
+    rows: int  # tokens whose strongest attention was counted
+    offset: tuple[tuple[int, ...], ...]  # per head: the most frequent offset
+    offset_rows: tuple[tuple[int, ...], ...]  # per head: how many rows have it
+    arcs: Mapping[str, int]  # per relation
     hits: tuple[tuple[tuple[tuple[int, int], ...], ...], ...]  # per head, relation, direction: arcs that are followed
     relation_offsets: Mapping[str, Mapping[int, int]]  # per relation: how often it has each offset
     xi_pos: float = XI_POS
@@ -69,9 +69,7 @@ class Heads:
                 raise InputError(f"{name} should be whole numbers of shape {shape}, not {counts.dtype} {counts.shape}")
         if set(self.relation_offsets) != set(self.arcs):
             raise InputError(f"relations differ: {list(self.arcs)} and {list(self.relation_offsets)}")
-        for name in ("xi_pos", "xi_synt"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} is a number from 0 to 1, got {getattr(self, name)}")
+        check_thresholds(self.xi_pos, self.xi_synt)
 
     @property
     def relations(self) -> tuple[str, ...]:
@@ -79,12 +77,12 @@ class Heads:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Blocks and heads a block."""
+        """The number of blocks, and of heads per block."""
         return len(self.offset), len(self.offset[0])
 
     @property
     def offset_share(self) -> Floats:
-        """[blocks, heads]: share of rows that look at the head's best offset."""
+        """[blocks, heads]: share of rows with the head's most frequent offset."""
         return np.array(self.offset_rows) / max(1, self.rows)
 
     @property
@@ -95,8 +93,8 @@ class Heads:
 
     @property
     def chance(self) -> Floats:
-        """[relations]: max_i lambda_k(i), what a head reaches that only looks at one fixed offset."""
-        return np.array([max(shares(self.relation_offsets[k]).values(), default=1.0) for k in self.relations])
+        """[relations]: max_i lambda_k(i), the best that a head with one fixed offset reaches."""
+        return np.array([max(offset_shares(self.relation_offsets[k]).values(), default=1.0) for k in self.relations])
 
     @property
     def positional(self) -> Mask:
@@ -110,7 +108,7 @@ class Heads:
 
     @property
     def syntactic(self) -> Mask:
-        """[blocks, heads]: follows at least one relation."""
+        """[blocks, heads]: heads that follow at least one relation."""
         return np.asarray(self.follows.any(-1))
 
     @property
@@ -119,7 +117,7 @@ class Heads:
         return self.syntactic | self.positional
 
     def mask(self, kind: str = "both", *, corrupt: float = 0.0, seed: int = 0) -> Mask:
-        """The mask by name; "random" has as many heads as "both". `corrupt`: see `corrupted`.
+        """The mask of a kind; "random" has as many heads as "both". For `corrupt` see `corrupted`.
 
         A mask without heads would let no relevance through, and is refused.
         """
@@ -131,7 +129,7 @@ class Heads:
         return corrupted(chosen, corrupt, seed)
 
     def nearest(self) -> str:
-        """What comes nearest to the thresholds, in words."""
+        """A sentence about the heads nearest to the thresholds."""
         block, head = np.unravel_index(self.offset_share.argmax(), self.shape)
         offset = f"offset {self.offset[block][head]:+d} in {self.offset_share.max():.3f} of the rows"
         over = (self.alpha.max(-1) - self.chance).max()
@@ -141,42 +139,44 @@ class Heads:
         )
 
     def at(self, *, xi_pos: float | None = None, xi_synt: float | None = None) -> Heads:
-        """The same counts judged by other thresholds."""
+        """The same counts with other thresholds."""
         new = {name: value for name, value in (("xi_pos", xi_pos), ("xi_synt", xi_synt)) if value is not None}
         return replace(self, **new)  # type: ignore[arg-type]
 
     def kinds(self) -> list[list[str]]:
         """[blocks][heads]: "positional", "syntactic", "positional and syntactic" or "neither"."""
         names = np.array([["neither", "syntactic"], ["positional", "positional and syntactic"]])
-        found: list[list[str]] = names[self.positional.astype(int), self.syntactic.astype(int)].tolist()
-        return found
+        kinds: list[list[str]] = names[self.positional.astype(int), self.syntactic.astype(int)].tolist()
+        return kinds
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[HeadFinding]:
         """Every reason why a head is in the mask, block by block."""
-        found = []
+        findings = []
         for block, head in np.argwhere(self.both).tolist():
             if self.positional[block, head]:
                 what = f"offset {self.offset[block][head]:+d}"
                 share = float(self.offset_share[block, head])
-                found.append(Finding(block, head, "positional", what, share, self.xi_pos))
-            found += [self._followed(block, head, k) for k in np.flatnonzero(self.follows[block, head]).tolist()]
-        return found
+                findings.append(HeadFinding(block, head, "positional", what, share, self.xi_pos))
+            findings += [
+                self._followed_relation(block, head, k) for k in np.flatnonzero(self.follows[block, head]).tolist()
+            ]
+        return findings
 
-    def _followed(self, block: int, head: int, k: int) -> Finding:
+    def _followed_relation(self, block: int, head: int, k: int) -> HeadFinding:
         alpha = self.alpha[block, head, k]
-        way = "dependent to governor" if alpha.argmax() == TO_GOVERNOR else "governor to dependent"
+        direction = "dependent to governor" if alpha.argmax() == TO_GOVERNOR else "governor to dependent"
         threshold = float(self.chance[k]) + self.xi_synt
-        return Finding(block, head, "syntactic", f"{self.relations[k]}, {way}", float(alpha.max()), threshold)
+        return HeadFinding(block, head, "syntactic", f"{self.relations[k]}, {direction}", float(alpha.max()), threshold)
 
     def to_json(self) -> str:
-        """JSON with its schema version, one field a line."""
+        """JSON with its schema version, one field per line."""
         data = {"schema_version": SCHEMA_VERSION, **{field.name: getattr(self, field.name) for field in fields(self)}}
         lines = [f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in data.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @classmethod
     def from_json(cls, text: str, where: str = "this") -> Heads:
-        """Load what `to_json` wrote; the result equals the original."""
+        """The heads that `to_json` wrote, equal to the original."""
         try:
             data = json.loads(text)
         except ValueError as error:
@@ -187,12 +187,12 @@ class Heads:
         if version != SCHEMA_VERSION:
             raise InputError(f"{where} has schema version {version}; this relprop reads {SCHEMA_VERSION}")
         try:
-            return cls(**_revived(data))
+            return cls(**_fields_of(data))
         except (InputError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{where} is damaged ({type(error).__name__}: {error})") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the counts to a file, which appears whole or not at all."""
+        """Write the counts to a file, whole or not at all."""
         path = Path(path)
         try:
             with TemporaryDirectory(dir=path.parent, prefix=".relprop-") as folder:
@@ -204,7 +204,7 @@ class Heads:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Heads:
-        """Read what `save` wrote."""
+        """The heads that `save` wrote."""
         where = f'"{os.fspath(path)}"'
         try:
             return cls.from_json(Path(path).read_text(encoding="utf-8"), where)
@@ -214,32 +214,39 @@ class Heads:
             raise InputError(f"cannot read {where}: {error.strerror}") from None
 
 
-def _revived(data: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows lists and names only: back to tuples, and offsets to numbers."""
+def check_thresholds(xi_pos: float, xi_synt: float) -> None:
+    for name, value in (("xi_pos", xi_pos), ("xi_synt", xi_synt)):
+        if not 0 <= value <= 1:
+            raise InputError(f"{name} is a number from 0 to 1, got {value}")
+
+
+def _fields_of(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `Heads` from JSON: lists become tuples, and keys of offsets numbers."""
     by_relation = data["relation_offsets"].items()
     return {
-        **{name: _tuples(value) for name, value in data.items()},
+        **{name: nested_tuples(value) for name, value in data.items()},
         "relation_offsets": {k: {int(i): int(n) for i, n in counts.items()} for k, counts in by_relation},
     }
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
+def nested_tuples(value: Any) -> Any:
+    """Lists, however deep, as tuples."""
+    return tuple(map(nested_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def known_heads(model: Any) -> Heads | None:
-    """What is known of a model's heads: the heads.json in the folder it was loaded from, as the embedded one has."""
+    """The heads from heads.json in the folder that the model was loaded from, if there is one."""
     folder = Path(getattr(getattr(model, "config", None), "name_or_path", None) or "")
     return Heads.load(folder / FILE) if folder.parts and (folder / FILE).is_file() else None
 
 
 def heads_of(model: Any) -> Heads:
-    """`known_heads`, or an error that says how to find them."""
-    known = known_heads(model)
-    if known is None:
+    """`known_heads`; raises with the command that identifies them where there are none."""
+    heads = known_heads(model)
+    if heads is None:
         raise ModelError(
-            "which heads of this model are syntactic or positional is not known: find them once with `relprop "
-            f"heads FOLDER --save FOLDER/{FILE}`, or give a mask of your own, such as "
+            "which heads of this model are syntactic or positional is not known: identify them once with `relprop "
+            f"heads FOLDER --save FOLDER/{FILE}`, or give your own mask, such as "
             "relprop.heads.identify(model, tokenizer).both"
         )
-    return known
+    return heads

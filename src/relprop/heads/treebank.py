@@ -1,4 +1,4 @@
-"""Parsed sentences, read from CoNLL-U files, and how far apart the two words of a relation stand."""
+"""Parsed sentences, read from CoNLL-U files, and how far apart the two words of a relation are."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from relprop.errors import InputError
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")  # the relations of [Song24]
 SAMPLE = Path(__file__).parent / "data" / "ewt-sample.conllu.gz"
 
-# Names of Stanford Dependencies, which spaCy's English models still use, and the universal relations they became.
+# Names of Stanford Dependencies, which spaCy's English models still use, and the universal relations.
 _UNIVERSAL = {"dobj": "obj", "nsubjpass": "nsubj"}
 _COLUMNS = 10  # id, form, lemma, two tags, features, head, relation, enhanced relations, the rest
 _GZIP = b"\x1f\x8b"
@@ -23,7 +25,7 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Word:
-    """One syntactic word and the arc that leads to its governor."""
+    """One syntactic word and its arc to the governor."""
 
     text: str
     head: int | None  # the governor's index in the sentence; None for the root
@@ -32,7 +34,7 @@ class Word:
 
     @property
     def relation(self) -> str:
-        """The universal relation: subtypes count under it, as nsubj:pass is a subject that stands like one."""
+        """The universal relation, without its subtype: nsubj:pass is nsubj."""
         base = self.label.split(":")[0]
         return _UNIVERSAL.get(base, base)
 
@@ -54,11 +56,11 @@ class Sentence:
 
     @property
     def text(self) -> str:
-        """The sentence as it was written, as far as the parse tells."""
+        """The sentence as it was written, as far as the parse shows."""
         return "".join(word.text + " " * word.space_after for word in self.words).rstrip(" ")
 
     def spans(self) -> list[tuple[int, int]]:
-        """Where each word stands in `text`."""
+        """Start and end of each word in `text`."""
         spans, start = [], 0
         for word in self.words:
             spans.append((start, start + len(word.text)))
@@ -71,15 +73,15 @@ class Sentence:
 
 
 def relation_offsets(sentences: Iterable[Sentence], relations: Sequence[str] = RELATIONS) -> dict[str, dict[int, int]]:
-    """How often the dependent of relation k stands i words behind its governor (before it, for i < 0)."""
+    """How often the dependent of relation k comes i words after its governor (before it, for i < 0)."""
     counts: dict[str, Counter[int]] = {relation: Counter() for relation in relations}
     for sentence in sentences:
         for arc in sentence.arcs(relations):
             counts[arc.relation][arc.dependent - arc.governor] += 1
-    return {relation: dict(sorted(found.items())) for relation, found in counts.items()}
+    return {relation: dict(sorted(offsets.items())) for relation, offsets in counts.items()}
 
 
-def shares(counts: Mapping[int, int]) -> dict[int, float]:
+def offset_shares(counts: Mapping[int, int]) -> dict[int, float]:
     """lambda_k(i): the counts of one relation as shares."""
     total = sum(counts.values())
     return {offset: count / total for offset, count in counts.items()}
@@ -88,8 +90,8 @@ def shares(counts: Mapping[int, int]) -> dict[int, float]:
 def read_conllu(path: str | os.PathLike[str]) -> list[Sentence]:
     """All sentences of a CoNLL-U file, plain or gzipped.
 
-    The words are the syntactic ones: a range such as `1-2 don't` only says how its words were written, and a node such
-    as `1.1`, which stands for a word left out, is passed over: neither has a place in the tree.
+    The words are the syntactic ones. A range such as `1-2 don't` only shows how its words were written, and a node such
+    as `1.1`, a word that is left out in the text, is skipped: neither is in the tree.
     """
     where = f'"{os.fspath(path)}"'
     sentences = list(_sentences(_text(Path(path), where).split("\n"), where))
@@ -112,57 +114,48 @@ def _text(path: Path, where: str) -> str:
 
 
 def _sentences(lines: Iterable[str], where: str) -> Iterator[Sentence]:
-    """Sentences end at a blank line."""
-    block: list[_Line] = []
-    for number, raw in enumerate(lines, 1):
-        line = raw.rstrip("\r")
-        if line.strip() and not line.startswith("#"):
-            block.append(_Line.read(line, f"{where}, line {number}"))
-        elif not line.strip() and block:
-            yield _sentence(block)
-            block = []
-    if block:
-        yield _sentence(block)
+    """One sentence per block of lines; blocks end at a blank line."""
+    numbered = ((line.rstrip("\r"), f"{where}, line {number}") for number, line in enumerate(lines, 1))
+    for blank, block in groupby(numbered, key=lambda one: not one[0].strip()):
+        rows = [_conllu_line(line, at) for line, at in block if not blank and not line.startswith("#")]
+        if rows:
+            yield _sentence(rows)
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One line of a sentence, checked as far as it can be alone."""
+class _ConlluLine(NamedTuple):
+    """The columns of one line that are used, and where it is in the file."""
 
     id: str
     form: str
     head: str
     label: str
-    misc: str
+    spaced: bool
     where: str
 
-    @classmethod
-    def read(cls, line: str, where: str) -> _Line:
-        columns = line.split("\t")
-        if len(columns) != _COLUMNS:
-            raise InputError(f"{where}: expected {_COLUMNS} columns parted by tabs, got {len(columns)}: {line!r:.60}")
-        return cls(columns[0], columns[1], columns[6], columns[7], columns[9], where)
 
-    @property
-    def spaced(self) -> bool:
-        return "SpaceAfter=No" not in self.misc.split("|")
+def _conllu_line(line: str, where: str) -> _ConlluLine:
+    columns = line.split("\t")
+    if len(columns) != _COLUMNS:
+        raise InputError(f"{where}: expected {_COLUMNS} columns separated by tabs, got {len(columns)}: {line!r:.60}")
+    number, form, _, _, _, _, head, label, _, misc = columns
+    return _ConlluLine(number, form, head, label, "SpaceAfter=No" not in misc.split("|"), where)
 
 
-def _sentence(lines: Sequence[_Line]) -> Sentence:
-    plain = [line for line in lines if "-" not in line.id and "." not in line.id]
-    for number, line in enumerate(plain, 1):
+def _sentence(lines: Sequence[_ConlluLine]) -> Sentence:
+    nodes = [line for line in lines if "-" not in line.id and "." not in line.id]
+    for number, line in enumerate(nodes, 1):
         if line.id != str(number):
             raise InputError(f"{line.where}: expected word {number} of the sentence, got id {line.id!r:.20}")
-    if not plain:
-        raise InputError(f"{lines[0].where}: the sentence has no word of its own")
-    words = [_word(line, number, len(plain)) for number, line in enumerate(plain)]
+    if not nodes:
+        raise InputError(f"{lines[0].where}: the sentence has no syntactic word")
+    words = [_word(line, number, len(nodes)) for number, line in enumerate(nodes)]
     for line in lines:
         if "-" in line.id:
             _respace(words, line)
     return Sentence(tuple(words))
 
 
-def _word(line: _Line, index: int, count: int) -> Word:
+def _word(line: _ConlluLine, index: int, count: int) -> Word:
     if not line.head.isascii() or not line.head.isdigit() or int(line.head) > count:
         raise InputError(f"{line.where}: expected a head from 0 to {count}, got {line.head!r:.20}")
     head = int(line.head) - 1
@@ -171,8 +164,8 @@ def _word(line: _Line, index: int, count: int) -> Word:
     return Word(line.form, head if head >= 0 else None, line.label, line.spaced)
 
 
-def _respace(words: list[Word], written: _Line) -> None:
-    """Words written as one, such as `don't`, have no space between them, if they spell it: `del` is no `deel`."""
+def _respace(words: list[Word], written: _ConlluLine) -> None:
+    """Words written as one, such as `don't`, have no space between them if they spell it; `de` `el` are not `del`."""
     first, _, last = written.id.partition("-")
     if not (first.isdigit() and last.isdigit() and 1 <= int(first) < int(last) <= len(words)):
         raise InputError(

@@ -1,19 +1,19 @@
-"""How good are scores? Functions of a model, inputs and scores: they never know which method made the scores."""
+"""How good are scores? Functions of a model, inputs and scores; none knows the method that computed the scores."""
 
 from relprop.metrics.ceiling import ceiling, greedy_scores
-from relprop.metrics.classes import ClassSensitivity, class_sensitivity
-from relprop.metrics.conserved import Conservation, conservation
+from relprop.metrics.class_sensitivity import ClassSensitivity, class_sensitivity
+from relprop.metrics.conservation import Conservation, conservation
 from relprop.metrics.curves import Curve
-from relprop.metrics.hiding import Hidden, logits_without
-from relprop.metrics.nodes import Nodes, relevance_mass
-from relprop.metrics.perturbation import Perturbation, normalise, pixel_perturbation, pixel_perturbations
-from relprop.metrics.plans import FAITHFULNESS, Plan, plan
-from relprop.metrics.pointing import Pointing, pointing_game
+from relprop.metrics.hidden_units import Hidden, logits_without
+from relprop.metrics.hiding_plans import FAITHFULNESS, HidingPlan, plan
+from relprop.metrics.metric_table import METRICS, Metric, merged
+from relprop.metrics.nodes import Nodes
+from relprop.metrics.pixel_perturbation import Perturbation, normalise, pixel_perturbation, pixel_perturbations
+from relprop.metrics.pointing_game import Pointing, pointing_game
 from relprop.metrics.randomisation import Randomisation, model_randomisation
 from relprop.metrics.rationales import PrecisionAtK, TokenF1, precision_at_k, token_f1, word_scores
-from relprop.metrics.results import METRICS, Metric, merged
-from relprop.metrics.segmentation import Segmentation, average_precision, segment
-from relprop.metrics.segmentation_data import Example, read_folder, read_imagenet_segmentation
+from relprop.metrics.segmentation import Segmentation, average_precision, relevance_mass, segment
+from relprop.metrics.segmentation_data import SegmentedPicture, read_folder, read_imagenet_segmentation
 from relprop.metrics.token_perturbation import (
     aopc,
     au_mse,
@@ -25,22 +25,24 @@ from relprop.metrics.token_perturbation import (
 )
 from relprop.metrics.tokens import Tokens, token_logits
 
+Plan, Example = HidingPlan, SegmentedPicture  # their names before version 0.2
+
 __all__ = [
     "FAITHFULNESS",
     "METRICS",
     "ClassSensitivity",
     "Conservation",
     "Curve",
-    "Example",
     "Hidden",
+    "HidingPlan",
     "Metric",
     "Nodes",
     "Perturbation",
-    "Plan",
     "Pointing",
     "PrecisionAtK",
     "Randomisation",
     "Segmentation",
+    "SegmentedPicture",
     "TokenF1",
     "Tokens",
     "aopc",

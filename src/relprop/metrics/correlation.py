@@ -1,38 +1,36 @@
-"""Correlation of two sets of scores, example by example."""
+"""Correlation of two sets of scores, one number per example."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from scipy.stats import rankdata
 
 from relprop.errors import InputError
-from relprop.metrics.maps import examples
-from relprop.metrics.results import Bools, Floats
+from relprop.metrics.score_arrays import Bools, Floats, Values, finite_scores
 
 
-def pairs(scores: Any, other: Any, where: Any = None) -> list[tuple[Floats, Floats]]:
-    """The two sets as rows to compare: all examples at once, or with a mask `where` one by one, cut to what counts."""
-    a, b = examples(scores), examples(other)
+def compared_rows(scores: Values, other: Values, where: Values | None = None) -> list[tuple[Floats, Floats]]:
+    """Pairs of rows [examples, scores] to compare: one of all examples, or with a mask `where` one of each example."""
+    a, b = finite_scores(scores), finite_scores(other)
     if a.shape != b.shape or a.ndim < 2:
         raise InputError(f"two sets of scores [examples, ...] of one shape, got {list(a.shape)} and {list(b.shape)}")
     if where is None:
         return [(a.reshape(len(a), -1), b.reshape(len(b), -1))]
-    chosen = examples(where, "mask").astype(bool)
+    chosen = finite_scores(where, "mask").astype(bool)
     if chosen.shape != a.shape:
-        raise InputError(f"the mask of what counts is one a score, {list(a.shape)}, got {list(chosen.shape)}")
+        raise InputError(f"the mask of the scores that count has the shape {list(a.shape)}, got {list(chosen.shape)}")
     return [(x[one][None], y[one][None]) for x, y, one in zip(a, b, chosen, strict=True)]
 
 
 def pearson(a: Floats, b: Floats) -> Floats:
-    """Of each row of a with the same row of b; NaN where one of them has no contrast."""
+    """Pearson's correlation of each row of a with the same row of b; NaN where all scores of a row are equal."""
     varied = _varies(a) & _varies(b)
     return np.where(varied, (_unit(a) * _unit(b)).sum(1).clip(-1, 1), np.nan)
 
 
 def spearman(a: Floats, b: Floats) -> Floats:
-    """Of the ranks, ties sharing theirs."""
+    """Pearson's correlation of the ranks; tied scores have their mean rank."""
+    from scipy.stats import rankdata  # here, as importing it takes 0.4 s
+
     return pearson(rankdata(a, axis=1), rankdata(b, axis=1))
 
 
@@ -42,7 +40,7 @@ def _varies(rows: Floats) -> Bools:
 
 
 def _unit(rows: Floats) -> Floats:
-    """Mean 0, norm 1. The largest deviation is divided out first, so that tiny scores do not vanish in the squares."""
+    """Rows with mean 0 and norm 1, divided by the largest deviation first, so that squares of tiny scores are not 0."""
     centred = rows - rows.mean(1, keepdims=True)
     scaled = _divided(centred, np.abs(centred).max(1, keepdims=True))
     return _divided(scaled, np.linalg.norm(scaled, axis=1, keepdims=True))

@@ -1,7 +1,7 @@
-"""The model-randomisation check of Adebayo et al. 2018: scores of a trained model should not survive its weights.
+"""The model-randomisation check of Adebayo et al. 2018: scores should change when the model's weights are random.
 
-Layer after layer, from the output down, is given random weights; scores that stay alike do not depend on what the model
-has learned. All happens on a copy: the model itself is not touched.
+Layer after layer, from the output down, gets random weights; scores that stay alike do not depend on what the model has
+learned. This happens on a copy: the model itself is not changed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,53 +16,52 @@ from torch import nn
 
 from relprop.engine.module_stack import stacks
 from relprop.errors import InputError
-from relprop.metrics.correlation import pairs, spearman
-from relprop.metrics.results import Floats, mean
+from relprop.metrics.correlation import compared_rows, spearman
+from relprop.metrics.score_arrays import Floats, Values, mean_defined
 
 
 @dataclass(frozen=True, eq=False)
 class Randomisation:
-    """Rank correlation with the true model's scores, example by example, with all layers down to this one random."""
+    """Rank correlation per example with the true model's scores, where all layers down to this one are random."""
 
     layers: tuple[str, ...]  # from the top
     spearman: Floats  # [examples, layers]
     spearman_absolute: Floats  # [examples, layers], of absolute scores
 
     def summary(self) -> dict[str, float]:
-        """With every layer random; means over the examples where the correlation is defined."""
+        """Means with every layer random, over the examples where the correlation is defined."""
         return {
-            "randomised_spearman": mean(self.spearman[:, -1]),
-            "randomised_spearman_absolute": mean(self.spearman_absolute[:, -1]),
+            "randomised_spearman": mean_defined(self.spearman[:, -1]),
+            "randomised_spearman_absolute": mean_defined(self.spearman_absolute[:, -1]),
         }
 
 
 def model_randomisation(
     model: nn.Module,
-    explain: Callable[[nn.Module], Any],
+    explain: Callable[[nn.Module], Values],
     *,
     layers: Sequence[str] | None = None,
-    where: Any = None,
+    where: Values | None = None,
     seed: int = 0,
 ) -> Randomisation:
     """Compare `explain(model)`, scores [examples, ...], with those of copies that lose their weights from the top.
 
-    `explain` should name its target: the class that a random model predicts is another one. `layers` are names of
-    modules, from the top; by default the head, each block, the embeddings. `where` masks the scores that count. Random
-    weights are drawn from a normal distribution with the mean and the deviation of their tensor, so that signals keep
-    their size.
+    `explain` should name its target, as a random model predicts another class. `layers` are names of modules, from the
+    top; by default the head, each block, the embeddings. `where` marks the scores that count. Random weights are
+    normal, with the mean and the deviation of their tensor, so that signals keep their size.
     """
     changed = copy.deepcopy(model)
     parts = _default_layers(changed) if layers is None else _named_layers(changed, layers)
     generator = torch.Generator().manual_seed(seed)
     true = explain(model)
-    plain, absolute = [], []
+    signed, absolute = [], []
     for parameters in parts.values():
         for parameter in parameters:
             _redraw(parameter, generator)
-        rows = pairs(true, explain(changed), where)
-        plain.append(np.concatenate([spearman(a, b) for a, b in rows]))
+        rows = compared_rows(true, explain(changed), where)
+        signed.append(np.concatenate([spearman(a, b) for a, b in rows]))
         absolute.append(np.concatenate([spearman(np.abs(a), np.abs(b)) for a, b in rows]))
-    return Randomisation(tuple(parts), np.stack(plain, 1), np.stack(absolute, 1))
+    return Randomisation(tuple(parts), np.stack(signed, 1), np.stack(absolute, 1))
 
 
 @torch.no_grad()
@@ -74,10 +72,10 @@ def _redraw(parameter: nn.Parameter, generator: torch.Generator) -> None:
 
 
 def _default_layers(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """Head, blocks from last to first, embeddings: what is registered after, in and before the stacks of blocks.
+    """Parameters of the head, the blocks from last to first, and the embeddings, by name.
 
-    What lies between two stacks goes with the block before it. A parameter that is used twice, say embeddings as output
-    weights, belongs to the place where it is first registered: the lower one.
+    The head is registered after the stacks of blocks, the embeddings before. What lies between two stacks goes with the
+    block before it. A parameter that is used twice, such as embeddings as output weights, belongs to the lower layer.
     """
     blocks = {id(p): block for stack in stacks(model) for block in stack for p in block.parameters()}
     if not blocks:

@@ -1,23 +1,21 @@
-"""Do the scores agree with people? The words or tokens that score highest against those that a person marked."""
+"""Do the scores agree with people? The highest scored words or tokens against those that a person marked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from relprop.errors import InputError
-from relprop.metrics.maps import examples, plain
-from relprop.metrics.results import Bools, Floats, Ints, mean
+from relprop.metrics.score_arrays import Bools, Floats, Ints, Values, as_array, finite_scores, mean_defined
 
 KS = (10, 20, 30, 40, 50, 60, 70, 80)
 
 
 @dataclass(frozen=True, eq=False)
 class TokenF1:
-    """Counts of words, document by document; columns are the numbers of words taken, `ks`."""
+    """Counts of words per document; columns are the numbers of words taken, `ks`."""
 
     ks: tuple[int, ...]
     hits: Ints  # [documents, ks], words taken that are marked
@@ -44,14 +42,14 @@ class TokenF1:
 
     def summary(self) -> dict[str, float]:
         """The mean over documents, and over ks."""
-        return {"token_f1": mean(self.f1)}
+        return {"token_f1": mean_defined(self.f1)}
 
 
-def token_f1(scores: Sequence[Any], rationales: Sequence[Any], *, ks: Sequence[int] = KS) -> TokenF1:
-    """Token-F1 of ERASER (DeYoung et al. 2020) at the k best words, as in figure 4 of Chefer et al. 2021.
+def token_f1(scores: Sequence[Values], rationales: Sequence[Values], *, ks: Sequence[int] = KS) -> TokenF1:
+    """Token-F1 of ERASER (DeYoung et al. 2020) at the k best words, as in [Chefer21] Fig. 4.
 
-    One score and one true-or-false mark a word and document. Where a text was cut, marks go on behind the scores: such
-    words cannot be taken, but count as marked. Of tied words the first is taken.
+    Per document one score and one true-or-false mark per word. Where a text was cut there are more marks than scores:
+    the words behind the cut cannot be taken, but count as marked. Of tied words the first is taken.
     """
     steps = tuple(ks)
     if not steps or any(not isinstance(k, int) or k < 1 for k in steps):
@@ -63,33 +61,33 @@ def token_f1(scores: Sequence[Any], rationales: Sequence[Any], *, ks: Sequence[i
     return TokenF1(steps, hits, taken, marked)
 
 
-def _document(number: int, scores: Any, rationale: Any, ks: tuple[int, ...]) -> tuple[list[int], list[int], int]:
-    values, marks = plain(scores).astype(float), plain(rationale)
+def _document(number: int, scores: Values, rationale: Values, ks: tuple[int, ...]) -> tuple[list[int], list[int], int]:
+    values, marks = as_array(scores).astype(float), as_array(rationale)
     if values.ndim != 1 or marks.ndim != 1 or len(marks) < len(values) or not np.isin(marks, (0, 1)).all():
         raise InputError(
-            f"document {number}: one score and one mark (true or false) a word, got scores {list(values.shape)} and "
+            f"document {number}: one score and one mark (true or false) per word, got scores {list(values.shape)} and "
             f"marks {list(marks.shape)}"
         )
     if np.isnan(values).any() or np.isposinf(values).any():
         raise InputError(f"the scores of document {number} are not all finite numbers")
     order = np.argsort(-values, kind="stable")
-    found = marks.astype(bool)[order[: int(np.isfinite(values).sum())]]
-    return [int(found[:k].sum()) for k in ks], [len(found[:k]) for k in ks], int(marks.sum())
+    best = marks.astype(bool)[order[: int(np.isfinite(values).sum())]]
+    return [int(best[:k].sum()) for k in ks], [len(best[:k]) for k in ks], int(marks.sum())
 
 
-def word_scores(scores: Any, words: Any) -> list[Floats]:
-    """A word's score is the best of its tokens', as in Chefer et al. 2021: from [texts, tokens] to one array a text.
+def word_scores(scores: Values, words: Values) -> list[Floats]:
+    """One array per text: a word's score is the maximum over its tokens, as in [Chefer21] Fig. 4.
 
-    `words` [texts, tokens] says which word a token belongs to, counted from 0; below 0, to none. A word without a token
-    scores -inf: it is never taken.
+    `words` [texts, tokens] holds the index of each token's word, below 0 for none. A word without a token scores -inf:
+    it is never taken.
     """
-    values, places = plain(scores).astype(float), plain(words)
-    if values.shape != places.shape or values.ndim != 2:
-        raise InputError(f"scores and words are [texts, tokens], got {list(values.shape)} and {list(places.shape)}")
+    values, word_of = as_array(scores).astype(float), as_array(words)
+    if values.shape != word_of.shape or values.ndim != 2:
+        raise InputError(f"scores and words are [texts, tokens], got {list(values.shape)} and {list(word_of.shape)}")
     best = []
-    for row, place in zip(values, places.astype(int), strict=True):
-        word = np.full(max(0, int(place.max(initial=-1)) + 1), -np.inf)
-        np.maximum.at(word, place[place >= 0], row[place >= 0])
+    for row, index in zip(values, word_of.astype(int), strict=True):
+        word = np.full(max(0, int(index.max(initial=-1)) + 1), -np.inf)
+        np.maximum.at(word, index[index >= 0], row[index >= 0])
         best.append(word)
     return best
 
@@ -104,35 +102,35 @@ class PrecisionAtK:
     answer: Ints  # [examples], tokens of the answer
 
     def summary(self) -> dict[str, float]:
-        """The precision, and what the released code of Song et al. 2024 calls so: mean hits / mean length, a recall."""
+        """The precision, and what [Song24]'s released code calls precision: mean hits / mean length, a recall."""
         return {
-            "precision_at_k": mean(self.hits / self.taken),
+            "precision_at_k": mean_defined(self.hits / self.taken),
             "pooled_recall_at_k": float(self.hits.sum() / self.answer.sum()),
         }
 
 
-def precision_at_k(scores: Any, answers: Any, *, k: int = 20, where: Any = None) -> PrecisionAtK:
-    """Precision@20 of Song et al. 2024: scores [examples, tokens] against the mask of the tokens that answer.
+def precision_at_k(scores: Values, answers: Values, *, k: int = 20, where: Values | None = None) -> PrecisionAtK:
+    """Precision@20, [Song24] Table 2: scores [examples, tokens] against the mask of the answer's tokens.
 
-    `where` says which tokens take part: without it all do, special ones and padding too. Of tied tokens the first is
-    taken.
+    `where` marks the tokens that take part: without it all do, special ones and padding too. Of tied tokens the first
+    is taken.
     """
-    values, truth = examples(scores), examples(answers, "answers")
-    part = np.ones(values.shape) if where is None else examples(where, "mask")
+    values, truth = finite_scores(scores), finite_scores(answers, "answers")
+    part = np.ones(values.shape) if where is None else finite_scores(where, "mask")
     if values.ndim != 2 or truth.shape != values.shape or part.shape != values.shape:
         raise InputError(
             f"scores, answers and mask are [examples, tokens], got {[list(a.shape) for a in (values, truth, part)]}"
         )
     if k < 1:
         raise InputError(f"k must be at least 1, got {k}")
-    counts = [_top(row, true != 0, there != 0, k) for row, true, there in zip(values, truth, part, strict=True)]
+    counts = [_top_counts(row, true != 0, there != 0, k) for row, true, there in zip(values, truth, part, strict=True)]
     hits, taken, answer = (np.array(column) for column in zip(*counts, strict=True))
     if not answer.all():
         raise InputError(f"example {int(answer.argmin())} has no token of an answer")
     return PrecisionAtK(k, hits, taken, answer)
 
 
-def _top(scores: Floats, answer: Bools, there: Bools, k: int) -> tuple[int, int, int]:
+def _top_counts(scores: Floats, answer: Bools, there: Bools, k: int) -> tuple[int, int, int]:
     best = np.argsort(-scores[there], kind="stable")[:k]
     return int(answer[there][best].sum()), len(best), int(answer[there].sum())
 

@@ -11,14 +11,14 @@ import numpy as np
 from PIL import Image
 
 from relprop.errors import InputError
-from relprop.metrics.results import Bools
+from relprop.metrics.score_arrays import Bools
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 Pixels = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Example:
+class SegmentedPicture:
     """An image, where its object is, and which pixels do not count."""
 
     image: Image.Image
@@ -26,8 +26,8 @@ class Example:
     ignore: Bools  # [height, width]
     name: str
 
-    def resized(self, height: int, width: int) -> Example:
-        """At the size of the map: the image bilinearly, the masks to the nearest pixel."""
+    def resized(self, height: int, width: int) -> SegmentedPicture:
+        """The same at the size of the map: the image bilinear, the masks by the nearest pixel."""
         return replace(
             self,
             image=self.image.resize((width, height), Image.Resampling.BILINEAR),
@@ -42,27 +42,27 @@ def read_folder(
     *,
     foreground: Collection[int] | None = None,
     ignore: Collection[int] = (),
-) -> Iterator[Example]:
+) -> Iterator[SegmentedPicture]:
     """Images with the masks of the same name (.png), in order of name.
 
-    `foreground` and `ignore` are values of the mask; without `foreground`, all but 0 and what is ignored. For the
-    trimaps of Oxford-IIIT Pets (1 pet, 2 background, 3 border): `foreground={1}, ignore={3}`.
+    `foreground` and `ignore` are values of the mask; without `foreground`, all others but 0 are foreground. For
+    the trimaps of Oxford-IIIT Pets (1 pet, 2 background, 3 border): `foreground={1}, ignore={3}`.
     """
     pairs = _pairs(_folder(images), _folder(masks))
     return (_read_pair(image, mask, foreground, ignore) for image, mask in pairs)
 
 
-def read_imagenet_segmentation(path: str | Path) -> Iterator[Example]:
+def read_imagenet_segmentation(path: str | Path) -> Iterator[SegmentedPicture]:
     """The 4,276 images of ImageNet-Segmentation (Guillaumin et al. 2014), from `gtsegs_ijcv.mat`.
 
-    A MATLAB 7.3 file is HDF5: `/value/img` refers to one image a row and `/value/gt` to a cell that refers to its mask,
-    all stored with their axes in reverse.
+    A MATLAB 7.3 file is HDF5: `/value/img` refers to one image per row and `/value/gt` to a cell that refers to its
+    mask, all stored with their axes in reverse.
     """
     h5py = _h5py()
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}")
     if not h5py.is_hdf5(path):
-        raise InputError(f"{path} is no MATLAB 7.3 file (HDF5); an older one can be saved anew with save(..., '-v7.3')")
+        raise InputError(f"{path} is no MATLAB 7.3 file (HDF5); save an older one again with save(..., '-v7.3')")
     with h5py.File(path) as file:
         missing = [name for name in ("/value/img", "/value/gt") if name not in file]
         if missing:
@@ -70,7 +70,7 @@ def read_imagenet_segmentation(path: str | Path) -> Iterator[Example]:
     return _read_mat(h5py, path)
 
 
-def _read_mat(h5py: Any, path: str | Path) -> Iterator[Example]:
+def _read_mat(h5py: Any, path: str | Path) -> Iterator[SegmentedPicture]:
     with h5py.File(path) as file:
         images, cells = file["/value/img"], file["/value/gt"]
         for index in range(len(images)):
@@ -94,13 +94,13 @@ def _folder(path: str | Path) -> Path:
 
 
 def _pairs(images: Path, masks: Path) -> list[tuple[Path, Path]]:
-    """Every image with its mask; masks without an image are left alone."""
-    found = sorted(
+    """Every image with its mask; masks without an image are ignored."""
+    files = sorted(
         file for file in images.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
     )
-    if not found:
+    if not files:
         raise InputError(f"the folder {images} holds no image ({', '.join(SUFFIXES)})")
-    pairs = [(image, masks / f"{image.stem}.png") for image in found]
+    pairs = [(image, masks / f"{image.stem}.png") for image in files]
     bare = [image.name for image, mask in pairs if not mask.is_file()]
     if bare:
         more = f", and {len(bare) - 1} more like it" if len(bare) > 1 else ""
@@ -108,23 +108,25 @@ def _pairs(images: Path, masks: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _read_pair(image: Path, mask: Path, foreground: Collection[int] | None, ignore: Collection[int]) -> Example:
+def _read_pair(
+    image: Path, mask: Path, foreground: Collection[int] | None, ignore: Collection[int]
+) -> SegmentedPicture:
     with Image.open(image) as picture, Image.open(mask) as values:
         return _example(picture.convert("RGB"), np.asarray(values), foreground, ignore, str(mask), image.stem)
 
 
 def _example(
     image: Image.Image, mask: Pixels, foreground: Collection[int] | None, ignore: Collection[int], where: str, name: str
-) -> Example:
+) -> SegmentedPicture:
     if mask.ndim != 2:
-        raise InputError(f"{where}: a mask has one value a pixel, this one has the shape {list(mask.shape)}")
+        raise InputError(f"{where}: a mask has one value per pixel, this one has the shape {list(mask.shape)}")
     if mask.shape != (image.height, image.width):
         raise InputError(
             f"{where}: the mask is {mask.shape[1]} x {mask.shape[0]} pixels, the image {image.width} x {image.height}"
         )
     void = np.isin(mask, list(ignore))
     true = (mask != 0) & ~void if foreground is None else np.isin(mask, list(foreground))
-    return Example(image, true, void, name)
+    return SegmentedPicture(image, true, void, name)
 
 
 def _nearest(mask: Bools, height: int, width: int) -> Bools:

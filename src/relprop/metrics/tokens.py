@@ -8,17 +8,15 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from relprop.errors import InputError
-from relprop.metrics.hiding import Hidden, logits_without
-from relprop.metrics.maps import examples, plain
+from relprop.metrics.hidden_units import Hidden, logits_without, moved_together, stack_questions
 from relprop.metrics.nodes import Nodes
-from relprop.metrics.results import Floats
+from relprop.metrics.score_arrays import Floats, Values, scores_per_unit
 
-_BLOCK = 256  # questions that are looked at together
+_CHUNK = 256  # questions whose keys are computed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +24,7 @@ class Tokens:
     """Texts as the model takes them, and how their tokens are hidden.
 
     `inputs` are `input_ids`, `attention_mask` and what else the model takes, padded to one length. `content` [texts,
-    tokens] says which tokens may be hidden: as a rule all but the special ones. A hidden token becomes `replacement`,
+    tokens] marks the tokens that may be hidden, usually all but the special ones. A hidden token becomes `replacement`,
     the mask or the unknown token; with None it is left out, and the text gets shorter.
     """
 
@@ -59,35 +57,31 @@ class Tokens:
 
     @cached_property
     def hideable(self) -> Tensor:
-        """[texts, tokens]: the content, without padding."""
+        """[texts, tokens]: the content without padding."""
         return (self.content != 0).cpu() & self.real
 
-    def scores(self, scores: Any) -> Floats:
-        """Anybody's scores [texts, tokens], checked; what padding scores is of no interest and set to 0."""
-        real = self.real.numpy()
-        values = plain(scores)
-        if values.shape != real.shape:
-            raise InputError(f"scores are one a token, {list(real.shape)}, got {list(values.shape)}")
-        return examples(np.where(real, values, 0))
+    def scores(self, scores: Values) -> Floats:
+        """The caller's scores [texts, tokens], checked, with those of padding set to 0."""
+        return scores_per_unit(scores, self.real, "token")
 
     def lengths(self, questions: Sequence[Hidden]) -> list[int]:
-        """How many tokens the model reads."""
-        lengths: list[int] = self._kept(*_stacked(questions)).sum(1).tolist()
+        """How many tokens the model reads in each question."""
+        lengths: list[int] = self._kept(*stack_questions(questions)).sum(1).tolist()
         return lengths
 
     def keys(self, questions: Sequence[Hidden]) -> Iterator[bytes]:
-        """What the model reads: texts that become the same, say when all is hidden, are one question.
+        """What the model reads in each question: texts that become equal, such as when all is hidden, have one key.
 
-        The attention mask is told by the length.
+        The length stands for the attention mask.
         """
-        for start in range(0, len(questions), _BLOCK):
-            which, hidden = _stacked(questions[start : start + _BLOCK])
+        by_token = [name for name in self._token_inputs if name != "attention_mask"]
+        for start in range(0, len(questions), _CHUNK):
+            which, hidden = stack_questions(questions[start : start + _CHUNK])
             lengths = self._kept(which, hidden).sum(1).tolist()
-            inputs = self.hide(which, hidden)
-            by_token = [inputs[name].cpu().numpy() for name in self._token_like if name != "attention_mask"]
-            by_text = [inputs[name].cpu().numpy() for name in self._by_text]
+            rows = {name: v.cpu().numpy() for name, v in self.hide(which, hidden).items() if isinstance(v, Tensor)}
             for i, length in enumerate(lengths):
-                parts = [*(rows[i, :length].tobytes() for rows in by_token), *(rows[i].tobytes() for rows in by_text)]
+                parts = [rows[name][i, :length].tobytes() for name in by_token]
+                parts += [rows[name][i].tobytes() for name in self._text_inputs]
                 yield b"|".join([str(length).encode(), *parts])
 
     def hide(self, which: Tensor, hidden: Tensor) -> dict[str, Any]:
@@ -98,42 +92,39 @@ class Tokens:
             raise InputError(
                 f"nothing is left of text {int(which[counts.argmin()])}: give a token as replacement, or keep some"
             )
-        order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)[:, : int(counts.max())]
-        there = kept.gather(1, order)
-        return {name: self._part(name, values, which, hidden, order, there) for name, values in self.inputs.items()}
+        order, filled = moved_together(kept)
+        inputs = dict(self.inputs)
+        for name in (*self._token_inputs, *self._text_inputs):
+            rows = inputs[name][which.to(inputs[name].device)]
+            if name == "input_ids" and self.replacement is not None:
+                rows = rows.masked_fill(hidden.to(rows.device), self.replacement)
+            if name in self._token_inputs:
+                positions = order.to(rows.device).view(*order.shape, *[1] * (rows.dim() - 2))
+                rows = rows.take_along_dim(positions, 1)
+            if name in ("input_ids", "attention_mask"):
+                rows = rows.masked_fill(~filled.to(rows.device), self._padding if name == "input_ids" else 0)
+            inputs[name] = rows
+        return inputs
 
-    def _part(self, name: str, values: Any, which: Tensor, hidden: Tensor, order: Tensor, there: Tensor) -> Any:
-        if name not in self._token_like and name not in self._by_text:
-            return values
-        rows = values[which.to(values.device)]
-        if name == "input_ids" and self.replacement is not None:
-            rows = rows.masked_fill(hidden.to(rows.device), self.replacement)
-        if name not in self._token_like:
-            return rows
-        places = order.to(rows.device).view(*order.shape, *[1] * (rows.dim() - 2))
-        rows = rows.gather(1, places.expand(-1, -1, *rows.shape[2:]))
-        filler = {"input_ids": self._padding, "attention_mask": 0}.get(name)
-        return rows if filler is None else rows.masked_fill(~there.to(rows.device), filler)
-
-    def _kept(self, which: Any, hidden: Tensor) -> Tensor:
+    def _kept(self, which: Tensor, hidden: Tensor) -> Tensor:
         """The tokens that the model reads, as they are or replaced."""
         return self.real[which] if self.replacement is not None else self.real[which] & ~hidden
 
     @cached_property
-    def _token_like(self) -> list[str]:
-        """The inputs that have a value a token."""
+    def _token_inputs(self) -> list[str]:
+        """The inputs with one value per token."""
         shape = self.content.shape
         return [name for name, v in self.inputs.items() if isinstance(v, Tensor) and v.shape[:2] == shape]
 
     @cached_property
-    def _by_text(self) -> list[str]:
-        """The other inputs that differ from text to text."""
+    def _text_inputs(self) -> list[str]:
+        """The other inputs with one value per text."""
         tensors = {name: v for name, v in self.inputs.items() if isinstance(v, Tensor) and v.dim()}
-        return [name for name, v in tensors.items() if len(v) == len(self) and name not in self._token_like]
+        return [name for name, v in tensors.items() if len(v) == len(self) and name not in self._token_inputs]
 
     @cached_property
     def _padding(self) -> int:
-        """The token that the inputs are padded with; where there is none, no batch needs any."""
+        """The token that the inputs are padded with; without padding no batch needs it."""
         ids: Tensor = self.inputs["input_ids"].cpu()
         return int(ids[~self.real][0]) if not self.real.all() else 0
 
@@ -141,21 +132,16 @@ class Tokens:
     def pads_right(self) -> bool:
         """Whether texts of different length may share a batch.
 
-        Padding on the left would shift the positions of most models, and without padding we do not know its token.
+        Padding on the left would shift the positions of most models; without padding its token is not known.
         """
         shrinks = self.real[:, 1:] <= self.real[:, :-1]
         return bool(shrinks.all()) and not bool(self.real.all())
 
 
-def _stacked(questions: Sequence[Hidden]) -> tuple[Tensor, Tensor]:
-    """Texts by index, and what is hidden of each."""
-    return torch.tensor([one.example for one in questions]), torch.stack([one.units for one in questions])
-
-
 def token_logits(
     model: nn.Module, tokens: Tokens | Nodes, questions: Iterable[Hidden], *, batch_size: int = 32
 ) -> Tensor:
-    """The logits [questions, classes], in order, asked from short to long."""
+    """The logits [questions, classes], in order; the model is called from short to long inputs."""
     every = list(questions)
     lengths = tokens.lengths(every)
     order = sorted(range(len(every)), key=lengths.__getitem__)
@@ -164,5 +150,4 @@ def token_logits(
     for group in groups:
         asked = [every[i] for i in group]
         answers.append(logits_without(model, tokens.hide, asked, batch_size=batch_size, keys=tokens.keys(asked)))
-    back = torch.tensor(order).argsort()
-    return torch.cat(answers)[back]
+    return torch.cat(answers)[torch.tensor(order).argsort()]

@@ -1,4 +1,4 @@
-"""What is written of explanations: the JSON of an answer, or a file to keep."""
+"""The bodies of answers: predictions and explanations as JSON, or explanations as a file. (Reads `Explanation`.)"""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-MEDIA = {"html": "text/html; charset=utf-8", "png": "image/png", "json": "application/json"}
+MEDIA_TYPES = {"html": "text/html; charset=utf-8", "png": "image/png", "json": "application/json"}
 
 
-def predictions(found: Sequence[Any]) -> str:
-    return json.dumps({"predictions": found}, ensure_ascii=False, allow_nan=False)
+def predictions_json(predictions: Sequence[Any]) -> str:
+    return json.dumps({"predictions": predictions}, ensure_ascii=False, allow_nan=False)
 
 
-def explanations(found: Sequence[Sequence[Any]], words: bool, several: bool) -> str:
-    """One explanation an input, or a list of them by method; each as it tells itself."""
-    told = [{"prediction": one[0].prediction, "probability": one[0].probability} for one in found]
-    each = [[one.to_json() for one in whole] for whole in _units(found, words)]
-    made = ", ".join(f"[{', '.join(one)}]" if several else one[0] for one in each)
-    return f'{{"predictions": {json.dumps(told, ensure_ascii=False, allow_nan=False)}, "explanations": [{made}]}}'
+def explanations_json(by_input: Sequence[Sequence[Any]], words: bool, several: bool) -> str:
+    """One explanation per input, or with `several` one list per input, each as its `to_json` writes it."""
+    predictions = [{"prediction": one[0].prediction, "probability": one[0].probability} for one in by_input]
+    written = [[one.to_json() for one in methods] for methods in _merged_to_words(by_input, words)]
+    explanations = ", ".join(f"[{', '.join(methods)}]" if several else methods[0] for methods in written)
+    return f'{predictions_json(predictions)[:-1]}, "explanations": [{explanations}]}}'
 
 
-def drawing(found: Sequence[Sequence[Any]], words: bool, form: str) -> bytes:
-    """All of them in one file, as `save` of their kind writes it."""
-    every = [one for whole in _units(found, words) for one in whole]
-    kind: Any = inspect.getmodule(every[0])
+def explanations_file(by_input: Sequence[Sequence[Any]], words: bool, form: str) -> bytes:
+    """All explanations in one file, as the `save` of their module writes it."""
+    explanations = [one for methods in _merged_to_words(by_input, words) for one in methods]
+    module: Any = inspect.getmodule(explanations[0])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"relprop.{form}"
-        kind.save(every, path)
+        module.save(explanations, path)
         return path.read_bytes()
 
 
-def _units(found: Sequence[Sequence[Any]], words: bool) -> Sequence[Sequence[Any]]:
-    return [[one.words() for one in whole] for whole in found] if words else found
+def _merged_to_words(by_input: Sequence[Sequence[Any]], words: bool) -> Sequence[Sequence[Any]]:
+    return [[one.words() for one in methods] for methods in by_input] if words else by_input

@@ -1,4 +1,4 @@
-"""The application, whole: routes, what stands before them, and how errors are told."""
+"""The application: routes, middleware, and how errors become answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from starlette.exceptions import HTTPException
 
 from relprop import __version__
 from relprop.errors import RelpropError
-from relprop.serve.body import schemas
+from relprop.serve.body import body_schemas
 from relprop.serve.guard import Guard
 from relprop.serve.limits import Limits, RefusedError
-from relprop.serve.metrics import Measured
-from relprop.serve.routes import ERRORS, PAGE, allowed, guarded, open_to_all
-from relprop.serve.service import Service, named, quick_turns
+from relprop.serve.prometheus import RequestCounts
+from relprop.serve.routes import ERRORS, PAGE, public_routes, require_token, token_routes
+from relprop.serve.service import Service, models_by_name, short_switch_interval
 
 
 def application(
@@ -32,16 +32,16 @@ def application(
     token: str | None = None,
     hosts: Collection[str] | None = None,
 ) -> FastAPI:
-    """A service of these models: by name, folder or hub id (perhaps as NAME=MODEL), or {name: one, or an `Explainer`}.
+    """A service of models: names, folders or hub ids (or NAME=MODEL), or {name: one of these, or an `Explainer`}.
 
-    With `token`, requests must carry it. `hosts`: the names that it may be called by; None takes any. Models are loaded
-    once it runs, in the background.
+    With `token`, requests must carry it. `hosts` are the host names that requests may address; None takes any. Models
+    are loaded in the background once the application runs.
     """
-    sources, bounds = named(models), limits or Limits()
+    sources, bounds = models_by_name(models), limits or Limits()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with quick_turns():
+        with short_switch_interval():
             app.state.service = Service(sources, bounds)
             app.state.service.worker.start()
             yield
@@ -51,20 +51,20 @@ def application(
         title="relprop",
         version=__version__,
         lifespan=lifespan,
-        docs_url=None,  # they would load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(Measured), Middleware(Guard, limits=bounds, hosts=hosts)],
+        middleware=[Middleware(RequestCounts), Middleware(Guard, limits=bounds, hosts=hosts)],
         exception_handlers={
             RelpropError: _bad_request,
             RefusedError: _refused,
-            HTTPException: _refused,
+            HTTPException: _http_error,
             Exception: _failed,
         },
     )
     app.state.token = token
-    app.include_router(open_to_all)
-    app.include_router(guarded, dependencies=[Depends(allowed)], responses=ERRORS)
+    app.include_router(public_routes)
+    app.include_router(token_routes, dependencies=[Depends(require_token)], responses=ERRORS)
     app.openapi = partial(_openapi, app)  # type: ignore[method-assign]
     if PAGE.is_dir():
         app.mount("/", StaticFiles(directory=PAGE))
@@ -72,9 +72,11 @@ def application(
 
 
 async def _refused(request: Request, error: Any) -> JSONResponse:
-    reason = error.detail if isinstance(error, HTTPException) else str(error)
-    status = error.status_code if isinstance(error, HTTPException) else error.status
-    return JSONResponse({"error": reason}, status, error.headers)
+    return JSONResponse({"error": str(error)}, error.status, error.headers)
+
+
+async def _http_error(request: Request, error: Any) -> JSONResponse:
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
 async def _bad_request(request: Request, error: Any) -> JSONResponse:
@@ -82,14 +84,14 @@ async def _bad_request(request: Request, error: Any) -> JSONResponse:
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": "the service failed at this request; its log says why"}, 500)
+    return JSONResponse({"error": "the service failed at this request; its log has the reason"}, 500)
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """Made once: the routes, and the bodies as the registry has them."""
+    """The schema of the routes and their bodies, made once."""
     if app.openapi_schema is None:
-        made = get_openapi(title=app.title, version=app.version, routes=app.routes, description=__doc__)
+        schema = get_openapi(title=app.title, version=app.version, routes=app.routes, description=__doc__)
         error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
-        made.setdefault("components", {}).setdefault("schemas", {}).update({**schemas(), "Error": error})
-        app.openapi_schema = made
+        schema.setdefault("components", {}).setdefault("schemas", {}).update({**body_schemas(), "Error": error})
+        app.openapi_schema = schema
     return app.openapi_schema

@@ -1,75 +1,75 @@
-"""Before the application: the host that was meant, a body that is not too large and comes in time, and some room."""
+"""Middleware before the application: checks the host name, the size and speed of the body, and room in the queue."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
 from ipaddress import ip_address
-from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relprop.serve.limits import Limits, RefusedError, too_large
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-# Nothing but this server's own files and data, in no frame: also for a page that shows strangers' texts.
-HEADERS = {
+# Only this server's own files and data, in no frame: the page shows texts of unknown origin.
+SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",  # the page of a service that was renewed is asked for anew
+    "Cache-Control": "no-cache",  # browsers ask again, so that an updated service shows its new page
 }
 
 
-def own_names(host: str) -> tuple[str, ...] | None:
-    """On this machine alone, its names; on a network others give the name."""
+def loopback_names(host: str) -> tuple[str, ...] | None:
+    """The host names of a service that only this machine can reach; None on a network, where any name may be used."""
     try:
-        alone = host == "localhost" or ip_address(host).is_loopback
+        local = host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return None
-    return tuple(dict.fromkeys((*LOOPBACK, f"[{host}]" if ":" in host else host))) if alone else None
+    return tuple(dict.fromkeys((*LOOPBACK, f"[{host}]" if ":" in host else host))) if local else None
 
 
 class Guard:
-    """`hosts`: the names under which the service may be called; a page of another name that points here is a trick."""
+    """`hosts` are the names that requests may address: another name that points here is an attack (DNS rebinding)."""
 
-    def __init__(self, app: Any, limits: Limits, hosts: Collection[str] | None) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, hosts: Collection[str] | None) -> None:
         self._app, self._limits, self._hosts = app, limits, hosts
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def with_headers(message: Any) -> None:
+        async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
+                MutableHeaders(scope=message).update(SECURITY_HEADERS)
             await send(message)
 
         try:
             self._check_host(Headers(scope=scope))
             body = await self._body(Headers(scope=scope), receive)
         except RefusedError as error:
-            error.headers["Connection"] = "close"  # what is still being sent is not read
+            error.headers["Connection"] = "close"  # the rest of the request is not read
             await _refused(error)(scope, receive, with_headers)
             return
         try:
-            if scope["method"] == "POST":  # of a crowd, most are turned away here, before anything is looked at
+            if scope["method"] == "POST":  # under heavy load most are refused here, before any parsing
                 scope["app"].state.service.worker.check_room()
         except RefusedError as error:
             await _refused(error)(scope, receive, with_headers)
             return
-        await self._app(scope, _replayed(body, receive), with_headers)
+        await self._app(scope, _replay(body, receive), with_headers)
 
     def _check_host(self, headers: Headers) -> None:
         name, _, port = headers.get("host", "").rpartition(":")
-        called = name if name and port.isdigit() else headers.get("host", "")
-        if self._hosts is not None and called.lower() not in self._hosts:
-            raise RefusedError(403, f"this service answers to {', '.join(self._hosts)}, not to {called!r:.80}")
+        host = name if name and port.isdigit() else headers.get("host", "")
+        if self._hosts is not None and host.lower() not in self._hosts:
+            raise RefusedError(403, f"this service answers to {', '.join(self._hosts)}, not to {host!r:.80}")
 
-    async def _body(self, headers: Headers, receive: Any) -> bytes:
+    async def _body(self, headers: Headers, receive: Receive) -> bytes:
         most = self._limits.body
         large = too_large(f"the request is larger than {most:,} bytes")
         announced = headers.get("content-length", "0")
@@ -90,7 +90,7 @@ class Guard:
                         return b"".join(parts)
         except TimeoutError:
             raise RefusedError(
-                408, f"the request did not come whole within {self._limits.receiving:g} seconds"
+                408, f"the request did not arrive completely within {self._limits.receiving:g} seconds"
             ) from None
 
 
@@ -98,15 +98,15 @@ def _refused(error: RefusedError) -> JSONResponse:
     return JSONResponse({"error": str(error)}, error.status, error.headers)
 
 
-def _replayed(body: bytes, receive: Any) -> Any:
-    """The body, which has been read, then whatever comes: that the client is gone."""
-    told = False
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that has been read, then later messages, such as that the client is gone."""
+    given = False
 
-    async def again() -> Any:
-        nonlocal told
-        if told:
+    async def again() -> Message:
+        nonlocal given
+        if given:
             return await receive()
-        told = True
+        given = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again

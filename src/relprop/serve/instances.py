@@ -1,4 +1,4 @@
-"""What a request gives to explain, as the library takes it. Never a path: nobody reads the server's files."""
+"""A request's instances as `Explainer` takes them. Never a path: no request reads the server's files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relprop.errors import InputError
 from relprop.serve.limits import Limits, too_large
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
-# By a model's kind: the names of its texts, and what to say to someone who gave something else.
+# By a model's kind: the names of its texts, and the message where something else is given.
 TEXTS = {"texts": ("text", "pair"), "language": ("text",), "questions": ("question", "context"), "graphs": ("smiles",)}
 EXPECTED = {
     "texts": 'a text, ["text", "second text"] or {"text": "..."}',
@@ -24,7 +24,7 @@ EXPECTED = {
     "images": '{"b64": "..."} or {"image": {"b64": "..."}}, a picture\'s file in base64',
     "graphs": 'a SMILES, {"smiles": "..."}, or for superpixels a picture as {"b64": "..."}',
 }
-SCHEMA = {
+INSTANCE_SCHEMA = {
     "anyOf": [
         {"type": "string", "description": "a text, or a SMILES"},
         {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2, "description": "a pair of texts"},
@@ -42,43 +42,44 @@ SCHEMA = {
 }
 
 
-def read(kind: str, given: Any, limits: Limits) -> tuple[Any, int]:
-    """The text, pair, picture or SMILES, and its size, by which inputs are put together."""
-    encoded = _encoded(given)
+def explainer_input(kind: str, instance: Any, limits: Limits) -> tuple[Any, int]:
+    """The text, pair, picture or SMILES, and its size: inputs of similar size are explained together."""
+    encoded = _base64_of(instance)
     if encoded is not None and kind in ("images", "graphs"):
-        picture = _picture(encoded, limits)
+        picture = _decoded_picture(encoded, limits)
         size = picture.width * picture.height
         return (picture, size) if kind == "images" else (np.asarray(opened(picture).convert("L")), size)
-    texts = _texts(given, TEXTS.get(kind, ()))
+    texts = _texts_of(instance, TEXTS.get(kind, ()))
     if texts is None:
-        raise InputError(f"an instance is {EXPECTED[kind]}; got {_shown(given)}")
+        raise InputError(f"an instance is {EXPECTED[kind]}; got {_shortened(instance)}")
     size = sum(map(len, texts))
     if size > limits.characters:
         raise too_large(f"an instance has {size:,} characters; at most {limits.characters:,} are taken")
     return (texts[0] if len(texts) == 1 else texts), size
 
 
-def _texts(given: Any, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """One text or two, under their names or bare."""
-    if isinstance(given, dict):
-        if set(given) - set(names) or not set(names[:1]) <= set(given):
+def _texts_of(instance: Any, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """One text or two, given by name or without; None where it is something else."""
+    texts = instance
+    if isinstance(instance, dict):
+        if set(instance) - set(names) or not set(names[:1]) <= set(instance):
             return None
-        given = [given[name] for name in names if name in given]
-    elif isinstance(given, str):
-        given = [given]
-    fits = isinstance(given, list) and 0 < len(given) <= len(names) and all(isinstance(one, str) for one in given)
-    return tuple(given) if fits else None
+        texts = [instance[name] for name in names if name in instance]
+    elif isinstance(instance, str):
+        texts = [instance]
+    fits = isinstance(texts, list) and 0 < len(texts) <= len(names) and all(isinstance(one, str) for one in texts)
+    return tuple(texts) if fits else None
 
 
-def _encoded(given: Any) -> str | None:
-    """The base64 of {"b64": ...} or {"image": {"b64": ...}}."""
-    inner = given.get("image") if isinstance(given, dict) and set(given) == {"image"} else given
-    encoded = inner.get("b64") if isinstance(inner, dict) and set(inner) == {"b64"} else None
+def _base64_of(instance: Any) -> str | None:
+    """The base64 of {"b64": ...} or {"image": {"b64": ...}}; None where it is something else."""
+    inner = instance["image"] if isinstance(instance, dict) and set(instance) == {"image"} else instance
+    encoded = inner["b64"] if isinstance(inner, dict) and set(inner) == {"b64"} else None
     return encoded if isinstance(encoded, str) else None
 
 
-def _picture(encoded: str, limits: Limits) -> Image.Image:
-    """The picture, of which only the header is read here."""
+def _decoded_picture(encoded: str, limits: Limits) -> Image.Image:
+    """The picture, with only its header read."""
     try:
         content = b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
@@ -88,12 +89,12 @@ def _picture(encoded: str, limits: Limits) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise too_large(f"the picture is too large; at most {limits.pixels:,} pixels are taken") from None
     except Exception:  # damaged files make Pillow raise errors of every kind
-        raise InputError(f"the picture is none that can be read here ({', '.join(FORMATS)})") from None
+        raise InputError(f"the picture cannot be read; it should be one of ({', '.join(FORMATS)})") from None
     if picture.width * picture.height > limits.pixels:
         size = f"{picture.width} x {picture.height} pixels"
         raise too_large(f"the picture has {size}; at most {limits.pixels:,} are taken: make it smaller")
     return picture
 
 
-def _shown(given: Any) -> str:
-    return f"{given!r:.80}" if isinstance(given, str | dict) else type(given).__name__
+def _shortened(instance: Any) -> str:
+    return f"{instance!r:.80}" if isinstance(instance, str | dict) else type(instance).__name__

@@ -1,4 +1,4 @@
-"""What a request may be, and how long it may take. Beyond that it is refused, with the reason."""
+"""How large a request may be and how long it may take; what exceeds a limit is refused with the reason."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from relprop.errors import InputError, RelpropError
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one service. What is too large is refused before any work, and what is too slow is cut off."""
+    """The limits of one service. Too large requests are refused before any work, too slow ones are stopped."""
 
     batch: int = 24  # inputs explained together
-    linger: float = 0.004  # seconds that the first of a batch waits for others
-    queue: int = 256  # inputs that wait, are worked on or are being written
+    linger: float = 0.004  # seconds that the first input of a batch waits for others
+    queue: int = 256  # inputs that wait, are explained, or whose answer is being written
     seconds: float = 30.0  # from a request's arrival to its answer
-    receiving: float = 10.0  # seconds in which a request must have come whole
+    receiving: float = 10.0  # seconds in which a request must arrive completely
     body: int = 8_000_000  # bytes
-    explanations: int = 64  # inputs by methods, of one request
-    drawings: int = 16  # the same, where they are drawn
+    explanations: int = 64  # inputs x methods of one request
+    drawings: int = 16  # inputs x methods of one request for a file
     characters: int = 10_000  # of one text
     pixels: int = 4_194_304  # of one picture
-    threads: int | None = None  # of torch; None leaves it the choice
+    threads: int | None = None  # of torch; None leaves torch's default
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -30,7 +30,7 @@ class Limits:
 
 
 class RefusedError(RelpropError):
-    """A request that is not answered: the status, the sentence, and how many seconds later to come again."""
+    """A request that is not answered: the status, the reason, and after how many seconds to try again."""
 
     def __init__(self, status: int, reason: str, retry_after: int | None = None) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""The methods' options as the registry has them: checked by their annotations, and told to OpenAPI."""
+"""The methods' options from the registry: validated by pydantic from their annotations, and described for OpenAPI."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ import relprop.methods  # noqa: F401  (fills the registry)
 from relprop.errors import InputError
 from relprop.registry import METHODS
 
-APART = {"ledger"}  # parameters of their own
-# Whole numbers multiply the work, or the memory, unless they only draw or point at a token.
+NOT_OPTIONS = {"ledger"}  # a parameter of the request
+# Whole numbers multiply the work, or the memory, unless they are a seed or the id of a token.
 MOST = 1_000
-OTHERWISE = {"seed": 2**31 - 1, "baseline": 2**31 - 1, "replacement": 2**31 - 1, "max_evals": 10_000}
-OTHERWISE["internal_batch_size"] = 64
+OTHER_BOUNDS = {
+    "seed": 2**31 - 1, "baseline": 2**31 - 1, "replacement": 2**31 - 1, "max_evals": 10_000, "internal_batch_size": 64,
+}  # fmt: skip
 
 
-def checked(methods: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    """The options in the library's own types. One that no method has is an error, and so is one of a wrong type."""
+def typed_options(methods: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """The options in the library's types; raises for an option that no method has and for a value of a wrong type."""
     records = [METHODS[name] for name in methods]
     for name, value in options.items():
-        owners = [record for record in records if name in record.options and name not in APART]
-        if name in APART:
-            raise InputError(f'"{name}" stands among the parameters, not among the options')
+        if name in NOT_OPTIONS:
+            raise InputError(f'"{name}" belongs to the parameters, not to the options')
+        owners = [record for record in records if name in record.options]
         if not owners:
             records[0].check({name: value})
             raise InputError(f'none of the methods has the option "{name}"')
@@ -40,7 +41,7 @@ def checked(methods: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
 
 def _check(method: str, option: str, value: Any) -> None:
     try:
-        types(method)[option].validate_python(value, strict=True)
+        option_types(method)[option].validate_python(value, strict=True)
     except ValidationError as error:
         wrong = "; ".join(dict.fromkeys(one["msg"] for one in error.errors()))
         raise InputError(f'the option "{option}" of {method} does not fit: {wrong}; got {value!r:.80}') from None
@@ -53,23 +54,18 @@ def _array(name: str, value: list[list[bool]]) -> Any:
 
 
 @cache
-def types(method: str) -> dict[str, TypeAdapter[Any]]:
-    """What each option may be, over JSON."""
-    function = METHODS[method].function
-    hints = typing.get_type_hints(function)
-    names = [name for name in METHODS[method].options if name not in APART]
-    return {name: TypeAdapter(_over_json(hints[name], OTHERWISE.get(name, MOST))) for name in names}
+def option_types(method: str) -> dict[str, TypeAdapter[Any]]:
+    """The type of each option of a method, as JSON can hold it."""
+    hints = typing.get_type_hints(METHODS[method].function)
+    names = [name for name in METHODS[method].options if name not in NOT_OPTIONS]
+    return {name: TypeAdapter(_json_type(hints[name], OTHER_BOUNDS.get(name, MOST))) for name in names}
 
 
-def _of_tensors(hint: Any) -> bool:
-    return hint is Tensor or Tensor in typing.get_args(hint)
-
-
-def _over_json(hint: Any, most: int) -> Any:
-    """An annotation without what only Python has: tensors left out, arrays as tables, numbers bounded."""
+def _json_type(hint: Any, most: int) -> Any:
+    """The annotation without tensors, with arrays as tables and with bounds on numbers."""
     if typing.get_origin(hint) in (Union, UnionType):
-        parts = [_over_json(part, most) for part in typing.get_args(hint) if not _of_tensors(part)]
-        return Union[tuple(parts)]  # noqa: UP007  (made of parts)
+        parts = [part for part in typing.get_args(hint) if part is not Tensor and Tensor not in typing.get_args(part)]
+        return Union[tuple(_json_type(part, most) for part in parts)]  # noqa: UP007  (a union of computed parts)
     if hint is int:
         return Annotated[int, Field(ge=0, le=most)]
     if hint is float:
@@ -77,17 +73,17 @@ def _over_json(hint: Any, most: int) -> Any:
     return list[list[bool]] if typing.get_origin(hint) is np.ndarray else hint
 
 
-def schema(method: str) -> dict[str, Any]:
-    """The options of a method, for OpenAPI."""
-    record = METHODS[method]
-    properties = {}
-    for name, adapter in types(method).items():
-        properties[name] = {**adapter.json_schema(), "default": record.options[name]}
+def options_schema(method: str) -> dict[str, Any]:
+    """The JSON schema of a method's options, for OpenAPI."""
+    defaults = METHODS[method].options
+    properties = {
+        name: {**adapter.json_schema(), "default": defaults[name]} for name, adapter in option_types(method).items()
+    }
     return {"title": method, "type": "object", "properties": properties, "additionalProperties": False}
 
 
-def catalogue() -> list[dict[str, Any]]:
-    """Every method with what a user must know to choose it."""
+def method_catalogue() -> list[dict[str, Any]]:
+    """Every method with its summary, source and options."""
     return [
         {
             "name": record.name,
@@ -96,7 +92,7 @@ def catalogue() -> list[dict[str, Any]]:
             "ledger": "ledger" in record.options,
             "summary": record.summary,
             "citation": record.citation,
-            "options": schema(record.name)["properties"],
+            "options": options_schema(record.name)["properties"],
         }
         for record in METHODS
     ]

@@ -1,4 +1,4 @@
-"""The routes: KServe's V1 protocol, V2 health, and what a page needs. They read and hand on; a thread works."""
+"""The routes: KServe's V1 protocol, V2 health, and what the page needs. The work is done in the worker's thread."""
 
 from __future__ import annotations
 
@@ -13,141 +13,150 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from relprop.serve import answers, options
-from relprop.serve.body import Body, Drawing, Wish, check_count, explaining, given, parsed, reference
+from relprop.serve.answers import MEDIA_TYPES, explanations_file, explanations_json, predictions_json
+from relprop.serve.body import (
+    Body,
+    ExplainRequest,
+    RenderBody,
+    check_count,
+    explain_request,
+    explainer_inputs,
+    openapi_body,
+    validated_body,
+)
 from relprop.serve.limits import RefusedError
-from relprop.serve.metrics import TYPE
+from relprop.serve.options import method_catalogue
+from relprop.serve.prometheus import CONTENT_TYPE
 from relprop.serve.service import service_of
-from relprop.serve.worker import Job
+from relprop.serve.worker import RequestJob
 
 PAGE = Path(__file__).parent / "page"
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": why, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
     for code, why in {
-        400: "The request cannot be explained, and why.", 401: "The token is missing or wrong.",
-        403: "The service was called by a name that is not its own.", 404: "There is no such model.",
-        408: "The request came too slowly.", 413: "The request is too large.", 415: "The body is not JSON.",
+        400: "The request cannot be explained, with the reason.", 401: "The token is missing or wrong.",
+        403: "The host name is not one of the service.", 404: "There is no such model.",
+        408: "The request arrived too slowly.", 413: "The request is too large.", 415: "The body is not JSON.",
         422: "The body has another shape.",
-        503: "Not ready, too busy, or out of time; Retry-After says when to come again.",
+        503: "Not ready, too busy, or out of time; Retry-After holds the seconds to wait.",
     }.items()
 }  # fmt: skip
+BEARER = HTTPBearer(auto_error=False, description="Only if the service was started with a token.")
 
 
-BEARER = HTTPBearer(auto_error=False, description="Only where the service was started with a token.")
-
-
-async def allowed(request: Request, shown: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
+async def require_token(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
+) -> None:
     token: str | None = request.app.state.token
-    sent = (shown.credentials if shown else "").encode("latin-1")  # as headers are read: the very bytes
+    sent = (credentials.credentials if credentials else "").encode("latin-1")  # headers are decoded so: the same bytes
     if token is not None and not compare_digest(sent, token.encode()):
-        refused = RefusedError(401, "this service wants its token: Authorization: Bearer TOKEN")
+        refused = RefusedError(401, "this service needs its token: Authorization: Bearer TOKEN")
         refused.headers["WWW-Authenticate"] = "Bearer"
         raise refused
 
 
-open_to_all, guarded = APIRouter(), APIRouter()
+public_routes, token_routes = APIRouter(), APIRouter()
 
 
-@open_to_all.get("/", include_in_schema=False)
+@public_routes.get("/", include_in_schema=False)
 async def root(request: Request) -> Response:
-    """The page for people; for KServe's clients of V1, that the server lives."""
+    """The page for browsers; for KServe's V1 clients, that the server is alive."""
     index = PAGE / "index.html"
     if "text/html" in request.headers.get("accept", "") and index.is_file():
         return FileResponse(index)
     return JSONResponse({"status": "alive"})
 
 
-@open_to_all.get("/v2/health/live")
+@public_routes.get("/v2/health/live")
 async def live() -> dict[str, bool]:
-    """Answered also while the model works."""
+    """Also answered while the model works."""
     return {"live": True}
 
 
-@open_to_all.get("/v2/health/ready", responses={503: ERRORS[503]})
+@public_routes.get("/v2/health/ready", responses={503: ERRORS[503]})
 async def ready(request: Request) -> JSONResponse:
-    """Whether every model is loaded; else why not."""
+    """Whether every model is loaded, else the reasons."""
     problems = service_of(request).problems()
-    return (
-        JSONResponse({"ready": False, "error": "; ".join(problems)}, 503) if problems else JSONResponse({"ready": True})
-    )
+    if problems:
+        return JSONResponse({"ready": False, "error": "; ".join(problems)}, 503)
+    return JSONResponse({"ready": True})
 
 
-@guarded.get("/v1/models")
+@token_routes.get("/v1/models")
 async def models(request: Request) -> dict[str, list[str]]:
     """The models' names."""
     return {"models": list(service_of(request).models)}
 
 
-@guarded.get("/v1/models/{name}")
+@token_routes.get("/v1/models/{name}")
 async def model(request: Request, name: str) -> dict[str, Any]:
-    """Whether it is ready, what it reads, its classes, and what is known of its heads."""
-    return service_of(request).model(name).about()
+    """Whether it is ready, what it reads, its classes, and the kinds of its heads."""
+    return service_of(request).model(name).description()
 
 
-@guarded.get("/v2/models/{name}/ready")
+@token_routes.get("/v2/models/{name}/ready")
 async def model_ready(request: Request, name: str) -> JSONResponse:
-    """As KServe V2 asks it."""
-    one = service_of(request).model(name)
-    return JSONResponse({"name": name, "ready": not one.problem}, 503 if one.problem else 200)
+    """Whether the model is ready, in KServe's V2 protocol."""
+    problem = service_of(request).model(name).problem
+    return JSONResponse({"name": name, "ready": not problem}, 503 if problem else 200)
 
 
-@guarded.get("/v1/methods")
+@token_routes.get("/v1/methods")
 async def methods() -> dict[str, Any]:
     """Every method with its options and its source."""
-    return {"methods": options.catalogue()}
+    return {"methods": method_catalogue()}
 
 
-@guarded.get("/metrics")
+@token_routes.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """For Prometheus."""
-    return Response(service_of(request).metrics.text(), media_type=TYPE)
+    """Counters and histograms for Prometheus."""
+    return Response(service_of(request).metrics.text(), media_type=CONTENT_TYPE)
 
 
-@guarded.post("/v1/models/{name}:predict", openapi_extra=reference(Body))
+@token_routes.post("/v1/models/{name}:predict", openapi_extra=openapi_body(Body))
 async def predict(request: Request, name: str) -> Response:
     """The likeliest classes of each instance; of a language model, the likeliest next tokens."""
-    asked = await _read(request, Body)
-    return await _answered(request, name, asked, Wish(()), answers.predictions)
+    body = await _json_body(request, Body)
+    return await _response(request, name, body, ExplainRequest(()), predictions_json)
 
 
-@guarded.post("/v1/models/{name}:explain", openapi_extra=reference(Body))
+@token_routes.post("/v1/models/{name}:explain", openapi_extra=openapi_body(Body))
 async def explain(request: Request, name: str) -> Response:
-    """Explain each instance: the answer's explanations are those of the library, as their `to_json` tells them."""
-    asked = await _read(request, Body)
-    several, words = asked.parameters.methods is not None, asked.parameters.words
-    finish = partial(answers.explanations, words=words, several=several)
-    return await _answered(request, name, asked, explaining(asked.parameters), finish)
+    """Explain each instance: the answer holds the library's explanations as their `to_json` writes them."""
+    body = await _json_body(request, Body)
+    several, words = body.parameters.methods is not None, body.parameters.words
+    write = partial(explanations_json, words=words, several=several)
+    return await _response(request, name, body, explain_request(body.parameters), write)
 
 
-@guarded.post("/v1/models/{name}:render", openapi_extra=reference(Drawing))
+@token_routes.post("/v1/models/{name}:render", openapi_extra=openapi_body(RenderBody))
 async def render(request: Request, name: str) -> Response:
-    """The same as a file to keep."""
-    asked = await _read(request, Drawing)
-    wish, form = explaining(asked.parameters), asked.format
-    check_count(asked, len(wish.methods), service_of(request).limits.drawings)
-    finish = partial(answers.drawing, words=asked.parameters.words, form=form)
-    made = await _answered(request, name, asked, wish, finish)
-    made.headers["Content-Type"] = answers.MEDIA[form]
-    made.headers["Content-Disposition"] = f'attachment; filename="relprop.{form}"'
-    return made
+    """The explanations as a file."""
+    body = await _json_body(request, RenderBody)
+    asked, form = explain_request(body.parameters), body.format
+    check_count(body, len(asked.methods), service_of(request).limits.drawings)
+    write = partial(explanations_file, words=body.parameters.words, form=form)
+    response = await _response(request, name, body, asked, write)
+    response.headers["Content-Type"] = MEDIA_TYPES[form]
+    response.headers["Content-Disposition"] = f'attachment; filename="relprop.{form}"'
+    return response
 
 
-async def _read(request: Request, kind: type[Body]) -> Any:
-    """A page of another site may send a form, but JSON only with leave, which nobody gives."""
+async def _json_body(request: Request, kind: type[Body]) -> Any:
+    """The body; only JSON is taken, as a page of another site may send forms without permission, but no JSON."""
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != "application/json":
         raise RefusedError(415, f'the body must be JSON (Content-Type: application/json), got "{sent}"')
-    return parsed(kind, await request.body())
+    return validated_body(kind, await request.body())
 
 
-async def _answered(
-    request: Request, name: str, asked: Body, wish: Wish, finish: Callable[[list[Any]], Any]
+async def _response(
+    request: Request, name: str, body: Body, asked: ExplainRequest, write: Callable[[list[Any]], Any]
 ) -> Response:
     service = service_of(request)
-    one, bounds = service.model(name), service.limits
-    check_count(asked, max(1, len(wish.methods)), bounds.explanations)
-    one.check(wish, asked.parameters.words)
-    job = Job(
-        name, wish, given(one.kind, asked, bounds), asked.parameters.target, finish, time.monotonic() + bounds.seconds
-    )
+    model, limits = service.model(name), service.limits
+    check_count(body, max(1, len(asked.methods)), limits.explanations)
+    model.check(asked, body.parameters.words)
+    inputs = explainer_inputs(model.kind, body, limits)
+    job = RequestJob(name, asked, inputs, body.parameters.target, write, time.monotonic() + limits.seconds)
     return Response(await service.answer(job), media_type="application/json")

@@ -1,4 +1,4 @@
-"""The application on a socket, by uvicorn: who dawdles is cut off, and SIGTERM finishes what is in flight."""
+"""The application on a socket, by uvicorn: slow clients are cut off, and SIGTERM lets running requests finish."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from relprop.errors import InputError
@@ -18,19 +19,19 @@ HEAD = 65_536  # bytes of a request line and headers
 KEEP_ALIVE = 15  # seconds between a client's requests
 
 
-def protocol(limits: Limits) -> type[HttpToolsProtocol]:
-    """uvicorn's, with a deadline for headers and a bound to their size: it has neither. The guard watches bodies."""
+def timed_protocol(limits: Limits) -> type[HttpToolsProtocol]:
+    """uvicorn's protocol with a deadline and a size limit for headers, which it lacks. `Guard` checks bodies."""
 
-    class Prompt(HttpToolsProtocol):
+    class TimedProtocol(HttpToolsProtocol):
         _deadline: asyncio.TimerHandle | None = None
         _head = 0
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._hurry()
+            self._start_deadline()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._rest()
+            self._stop_deadline()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -41,27 +42,27 @@ def protocol(limits: Limits) -> type[HttpToolsProtocol]:
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            self._hurry()
+            self._start_deadline()
 
         def on_headers_complete(self) -> None:
-            self._rest()
+            self._stop_deadline()
             super().on_headers_complete()
 
-        def _hurry(self) -> None:
-            self._rest()
+        def _start_deadline(self) -> None:
+            self._stop_deadline()
             self._head = 0
             self._deadline = self.loop.call_later(limits.receiving, self.transport.close)
 
-        def _rest(self) -> None:
+        def _stop_deadline(self) -> None:
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
 
-    return Prompt
+    return TimedProtocol
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Bound before any model is loaded: a port that is taken is said at once."""
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A bound socket; made before any model is loaded, so that a port in use is reported at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
@@ -70,11 +71,11 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError(f"cannot listen on {host}, port {port}: {reason}") from None
 
 
-def configured(app: Any, limits: Limits) -> uvicorn.Config:
-    """No websockets, no log of every request, and time enough to finish what is in flight."""
+def uvicorn_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
+    """No websockets, no log of every request, and enough time to finish running requests."""
     return uvicorn.Config(
         app,
-        http=protocol(limits),
+        http=timed_protocol(limits),
         ws="none",
         lifespan="on",
         log_level="warning",
@@ -86,7 +87,7 @@ def configured(app: Any, limits: Limits) -> uvicorn.Config:
     )
 
 
-def run(app: Any, on: socket.socket, limits: Limits) -> None:
-    """Until a signal comes. What is in flight is then answered, and the process ends well."""
-    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it once more when all is done
-    uvicorn.Server(configured(app, limits)).run(sockets=[on])
+def serve_until_signal(app: ASGIApp, on: socket.socket, limits: Limits) -> None:
+    """Serve until a signal arrives; running requests are then answered, and the process exits with 0."""
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it once more at the end
+    uvicorn.Server(uvicorn_config(app, limits)).run(sockets=[on])

@@ -1,4 +1,4 @@
-"""What a running application has: its models, the worker that asks them, its counters."""
+"""The state of a running application: its models, the worker that calls them, and its counters."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from fastapi import Request
 
 from relprop.errors import InputError, unknown_name
 from relprop.serve.limits import Limits, RefusedError
-from relprop.serve.metrics import Metrics
-from relprop.serve.models import Served
-from relprop.serve.worker import Job, Worker
+from relprop.serve.models import ServedModel
+from relprop.serve.prometheus import ServiceMetrics
+from relprop.serve.worker import RequestJob, Worker
 
-TURN = 0.001  # seconds after which Python lets another thread go on: health is answered while the model works
+SWITCH_INTERVAL = 0.001  # seconds until Python runs another thread: health is answered while the model works
 
 
 class Service:
-    """Made anew whenever the application starts, which loads the models in the background."""
+    """Created whenever the application starts; loads the models in the background."""
 
     def __init__(self, models: Mapping[str, Any], limits: Limits) -> None:
-        self.limits, self.metrics = limits, Metrics()
-        self.models = {name: Served(name, source) for name, source in models.items()}
+        self.limits, self.metrics = limits, ServiceMetrics()
+        self.models = {name: ServedModel(name, source) for name, source in models.items()}
         self.worker = Worker(self.models, limits, self.metrics)
 
-    def model(self, name: str) -> Served:
+    def model(self, name: str) -> ServedModel:
         if name not in self.models:
             raise RefusedError(404, str(unknown_name("model", name, self.models)))
         return self.models[name]
 
-    async def answer(self, job: Job) -> Any:
-        """The job's, or a refusal when its time is over; then the worker drops what is left of it."""
+    async def answer(self, job: RequestJob) -> Any:
+        """The job's answer; refused when its time is over, and the worker then drops what is left of it."""
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await asyncio.wrap_future(self.worker.submit(job))
@@ -44,7 +44,7 @@ class Service:
             raise RefusedError(503, reason, retry_after=5) from None
 
     def problems(self) -> list[str]:
-        """Why it is not ready."""
+        """Why the service is not ready, one sentence per model."""
         return [f'the model "{name}" {one.problem}' for name, one in self.models.items() if one.problem is not None]
 
 
@@ -53,29 +53,29 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def named(models: str | Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """Models under the names that addresses have: the last part of a folder or hub id, unless told."""
+def models_by_name(models: str | Iterable[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """Models by the names in URLs: the last part of a folder or hub id, unless given as NAME=MODEL."""
     if isinstance(models, Mapping):
         pairs = list(models.items())
     else:
-        pairs = [_named(one) for one in ([models] if isinstance(models, str) else models)]
+        pairs = [_name_and_source(one) for one in ([models] if isinstance(models, str) else models)]
     for name, _ in pairs:
         if not re.fullmatch(r"[\w.-]+", name):
-            raise InputError(f'a model\'s name has letters, digits, ".", "-" and "_", got "{name}"; say NAME=MODEL')
+            raise InputError(f'a model\'s name has letters, digits, ".", "-" and "_", got "{name}"; give NAME=MODEL')
     if not pairs or len(dict(pairs)) < len(pairs):
-        raise InputError("there is no model to serve" if not pairs else "two models have one name; say NAME=MODEL")
+        raise InputError("there is no model to serve" if not pairs else "two models have one name; give NAME=MODEL")
     return dict(pairs)
 
 
-def _named(model: str) -> tuple[str, str]:
+def _name_and_source(model: str) -> tuple[str, str]:
     name, equals, source = model.partition("=")
     return (name, source) if equals else (Path(model).expanduser().resolve().name, model)
 
 
 @contextmanager
-def quick_turns() -> Iterator[None]:
+def short_switch_interval() -> Iterator[None]:
     before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         yield
     finally:

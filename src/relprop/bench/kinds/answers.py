@@ -16,7 +16,7 @@ from relprop.domains import qa
 from relprop.domains.text import Encoded, unpad
 from relprop.errors import InputError, unknown_name
 from relprop.metrics import precision_at_k
-from relprop.metrics.results import Bools
+from relprop.metrics.score_arrays import Bools
 from relprop.questions import Questions
 
 METRICS = ("precision_at_k", "pooled_recall_at_k")

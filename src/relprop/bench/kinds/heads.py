@@ -13,7 +13,7 @@ from relprop.bench.measured import Measured
 from relprop.bench.suites import Suite, Task
 from relprop.errors import InputError, unknown_name
 from relprop.heads import SAMPLE, Sentence, identify, read_conllu
-from relprop.heads.treebank import shares
+from relprop.heads.treebank import offset_shares
 
 _OPTIONS = ("treebank", "limit", "xi_pos", "xi_synt")
 _TRIED = 5  # sentences of a check
@@ -72,7 +72,7 @@ def _exhibit(job: Job, corpus: Corpus) -> dict[str, Any]:
         "xi_synt": found.xi_synt,
         "kinds": found.kinds(),
         "offsets": {
-            relation: {str(offset): share for offset, share in shares(counts).items()}
+            relation: {str(offset): share for offset, share in offset_shares(counts).items()}
             for relation, counts in found.relation_offsets.items()
         },
     }

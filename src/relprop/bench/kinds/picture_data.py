@@ -24,7 +24,7 @@ from PIL import Image
 from relprop.bench.kinds.canvases import Mnist, canvas
 from relprop.bench.suites import Task
 from relprop.errors import InputError, unknown_name
-from relprop.metrics import Example
+from relprop.metrics import SegmentedPicture
 from relprop.metrics.segmentation_data import _example, _folder, _h5py, _pairs, _read_pair
 
 ARCHIVE = "pets_96px_all.zip"
@@ -36,7 +36,7 @@ _Lists = Callable[[Path, str, Mapping[str, Any]], "list[Listed]"]
 class Thing(NamedTuple):
     """Something on a picture: where it is, and its class as the model numbers it; None where that is not known."""
 
-    example: Example
+    example: SegmentedPicture
     label: int | None
 
 
@@ -111,10 +111,10 @@ def _plain(name: str) -> str:
     return name.lower().replace(" ", "_")
 
 
-def _pet(archive: zipfile.ZipFile, name: str) -> Example:
+def _pet(archive: zipfile.ZipFile, name: str) -> SegmentedPicture:
     image = Image.open(io.BytesIO(archive.read(f"images/{name}.jpg"))).convert("RGB")
     trimap = np.asarray(Image.open(io.BytesIO(archive.read(f"trimaps/{name}.png"))))
-    return Example(image, trimap == 1, trimap == 3, name)
+    return SegmentedPicture(image, trimap == 1, trimap == 3, name)
 
 
 def _pets(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
@@ -148,7 +148,7 @@ class Canvases:
             drawn = canvas(mnist, int(one.name))
             image = Image.fromarray(drawn.image).convert("RGB")
             void = np.zeros_like(drawn.ink[0])
-            things = [Example(image, ink, void, one.name) for ink in drawn.ink]
+            things = [SegmentedPicture(image, ink, void, one.name) for ink in drawn.ink]
             found.append([Thing(e, k if known else None) for e, k in zip(things, drawn.classes, strict=True)])
         return found
 

@@ -29,8 +29,8 @@ from relprop.errors import InputError
 from relprop.image_explanation import ImageExplanation
 from relprop.images import Images, Pixels
 from relprop.metrics import class_sensitivity, pixel_perturbations, pointing_game, segment
-from relprop.metrics.perturbation import Against, Order
-from relprop.metrics.results import Bools, Floats, Ints
+from relprop.metrics.pixel_perturbation import Against, Order
+from relprop.metrics.score_arrays import Bools, Floats, Ints
 from relprop.registry import METHODS
 
 PERTURBATION: dict[str, tuple[Order, Against]] = {

@@ -19,7 +19,7 @@ from relprop.domains.text import Encoded, unpad
 from relprop.errors import InputError, unknown_name
 from relprop.metrics import token_f1, word_scores
 from relprop.metrics.rationales import KS
-from relprop.metrics.results import Bools, Floats
+from relprop.metrics.score_arrays import Bools, Floats
 from relprop.texts import Texts
 
 METRIC = "token_f1"

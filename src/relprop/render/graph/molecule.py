@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relprop.errors import RelpropError
-from relprop.graph.molecules import _quiet, from_smiles, rdkit_chem
+from relprop.graph.molecules import from_smiles, quiet_rdkit, rdkit_chem
 from relprop.render.graph.drawing import Shape
 from relprop.render.graph.node_positions import Places
 
@@ -35,7 +35,7 @@ def molecule(smiles: str, edges: NDArray[np.int64], count: int) -> tuple[list[Sh
     options.useBWAtomPalette()
     options.clearBackground = False
     options.flagCloseContactsDist = -1  # no red rings where atoms lie close
-    with _quiet():
+    with quiet_rdkit():
         plain = rdkit_chem().MolFromSmiles(smiles)
     # Bonds are turned until few atoms lie close, and rings in bridges drawn as is usual.
     Compute2DCoords(plain, nSample=100, nFlipsPerSample=3, sampleSeed=1, useRingTemplates=True)

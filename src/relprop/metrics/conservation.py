@@ -1,29 +1,27 @@
-"""Conservation, figure 3 of Ali et al. 2022: do the scores add up to the output that they explain?"""
+"""Conservation, [Ali22] Fig. 3: do the scores add up to the output that they explain?"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from relprop.errors import InputError
 from relprop.metrics.correlation import pearson
-from relprop.metrics.maps import examples
-from relprop.metrics.results import Floats
+from relprop.metrics.score_arrays import Floats, Values, finite_scores
 
 
 @dataclass(frozen=True, eq=False)
 class Conservation:
-    """The points of the scatter plot: sum R against y, one an example. On the diagonal, relevance is conserved."""
+    """The points of the scatter plot: sum R against y, one per example. On the diagonal, relevance is conserved."""
 
     totals: Floats  # [examples], sum over units of R
     values: Floats  # [examples], y of the target
 
     @property
     def correlation(self) -> float:
-        """Pearson's; NaN for one example, or where either is the same for all."""
+        """Pearson's; NaN for one example, or where all sums or all outputs are equal."""
         return float(pearson(self.totals[None], self.values[None])[0])
 
     @property
@@ -35,7 +33,7 @@ class Conservation:
 
     @property
     def gap(self) -> float:
-        """How far the points lie from the diagonal: mean |sum R - y| in units of mean |y|."""
+        """The distance from the diagonal: mean |sum R - y| in units of mean |y|."""
         size = np.abs(self.values).mean()
         return float(np.abs(self.totals - self.values).mean() / size) if size else float("nan")
 
@@ -43,14 +41,15 @@ class Conservation:
         return {"conservation_correlation": self.correlation, "conservation_gap": self.gap}
 
 
-def conservation(scores: Any, values: Any) -> Conservation:
-    """Of scores [examples, ...] and the outputs [examples] they explain; `Attribution` holds both, padding at 0.
+def conservation(scores: Values | Mapping[str, Values], values: Values) -> Conservation:
+    """Sums of scores [examples, ...] beside the outputs [examples] they explain; `Attribution` holds both.
 
-    Of several parts, a dict with the scores of each: what they sum to together is compared.
+    `scores` may be a dict with the scores of several parts, which are summed together.
     """
     if isinstance(scores, Mapping):
-        scores = np.concatenate([examples(part).reshape(len(part), -1) for part in scores.values()], 1)
-    totals, outputs = examples(scores), examples(values, "values")
+        parts = [finite_scores(part) for part in scores.values()]
+        scores = np.concatenate([part.reshape(len(part), -1) for part in parts], 1)
+    totals, outputs = finite_scores(scores), finite_scores(values, "values")
     if totals.ndim < 2 or outputs.shape != totals.shape[:1]:
         raise InputError(
             f"scores [examples, ...] and one value each, got {list(totals.shape)} and {list(outputs.shape)}"

@@ -1,4 +1,4 @@
-"""The model on inputs with units hidden: many at a time, each only once."""
+"""The model on inputs with some units hidden: in full batches, and each distinct input once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relprop.engine.model_call import call, evaluating
 from relprop.errors import InputError, ModelError
 from relprop.outputs import logits_of
 
-# From the examples' indices [rows] and what is hidden of each [rows, units] to the model's input.
+# From the examples' indices [rows] and the hidden units of each [rows, units] to the model's input.
 Hide = Callable[[Tensor, Tensor], Mapping[str, Any] | Tensor]
 
 
@@ -24,6 +24,19 @@ class Hidden(NamedTuple):
 
     example: int
     units: Tensor
+
+
+def stack_questions(questions: Iterable[Hidden]) -> tuple[Tensor, Tensor]:
+    """The examples' indices [questions], and the hidden units [questions, units]."""
+    examples, units = zip(*questions, strict=True)
+    return torch.tensor(examples), torch.stack(units)
+
+
+def moved_together(kept: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the kept units come from once they are moved to the front [rows, most kept], and which columns hold one."""
+    width = max(1, int(kept.sum(1).max()))
+    order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)[:, :width]
+    return order, kept.gather(1, order)
 
 
 def logits_without(
@@ -36,29 +49,29 @@ def logits_without(
 ) -> Tensor:
     """The logits [questions, classes], in order.
 
-    Questions are drawn one by one and answered in full batches; one that was asked before is not asked again. The same
-    are those with equal `keys`, one a question: by default those of one example that hide the same units.
+    Questions are drawn one by one and answered in full batches. Questions with equal `keys` (one per question) are
+    asked once; by default those of one example that hide the same units.
     """
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}")
     keyed = ((q, _key(q)) for q in questions) if keys is None else zip(questions, keys, strict=True)
-    places: list[int] = []
-    seen: dict[bytes, int] = {}
+    rows: list[int] = []  # of each question: the row of its answer
+    row_of: dict[bytes, int] = {}
     waiting: list[Hidden] = []
     answers: list[Tensor] = []
     with evaluating(model), torch.no_grad():
-        for question, name in keyed:
-            key = blake2b(name, digest_size=16).digest()
-            if key not in seen:
-                seen[key] = len(seen)
+        for question, key in keyed:
+            digest = blake2b(key, digest_size=16).digest()
+            if digest not in row_of:
+                row_of[digest] = len(row_of)
                 waiting.append(question)
-            places.append(seen[key])
+            rows.append(row_of[digest])
             if len(waiting) == batch_size:
                 answers.append(_answer(model, hide, waiting))
                 waiting = []
         if waiting:
             answers.append(_answer(model, hide, waiting))
-    return torch.cat(answers)[places]
+    return torch.cat(answers)[rows]
 
 
 def _key(question: Hidden) -> bytes:
@@ -66,8 +79,7 @@ def _key(question: Hidden) -> bytes:
 
 
 def _answer(model: nn.Module, hide: Hide, questions: list[Hidden]) -> Tensor:
-    which = torch.tensor([question.example for question in questions])
-    inputs = hide(which, torch.stack([question.units for question in questions]))
+    inputs = hide(*stack_questions(questions))
     if isinstance(inputs, Tensor):
         inputs = {next(iter(inspect.signature(model.forward).parameters)): inputs}
     logits = logits_of(call(model, inputs)).cpu()

@@ -1,4 +1,4 @@
-"""What a metric gives: a value for each example, and how results of several batches become one."""
+"""Every number that a result's `summary` may hold, and how the results of several batches become one."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relprop.errors import InputError
-
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a result's `summary`: what it is, which way is better, where it comes from."""
+    """One number of a result's `summary`: which direction is better, what it measures, and its source."""
 
     better: Literal["higher", "lower"]
     meaning: str
@@ -56,7 +51,7 @@ R = TypeVar("R")
 
 
 def merged(parts: Iterable[R]) -> R:
-    """One result of several: the examples of all, in order. What is not per example must be the same in all."""
+    """One result with the examples of all results, in order; fields that are not per example must be equal in all."""
     results: list[Any] = list(parts)
     if not results:
         raise InputError("there is no result to merge")
@@ -69,9 +64,3 @@ def merged(parts: Iterable[R]) -> R:
             raise InputError(f"results that differ in {field.name} cannot be merged")
     whole: R = replace(results[0], **joined)
     return whole
-
-
-def mean(values: Floats) -> float:
-    """The mean of the values that are defined; NaN if none is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else float("nan")

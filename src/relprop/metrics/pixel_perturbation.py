@@ -1,4 +1,4 @@
-"""Positive and negative perturbation of [Chefer21]: how long does the prediction survive while pixels turn black?
+"""Positive and negative perturbation, [Chefer21] Table 1: how long does the prediction stay while pixels turn black?
 
 Pixels are hidden by relevance, 10 % more at each step, and the area under the model's top-1 accuracy is taken, the
 whole image included. Most relevant first ("positive"), a good map gives a small area; least relevant first
@@ -16,20 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from relprop.errors import InputError
-from relprop.metrics.hiding import Hidden, logits_without
-from relprop.metrics.maps import true_classes
-from relprop.metrics.results import Bools, Floats, Ints, mean
+from relprop.metrics.curves import trapezoid_area
+from relprop.metrics.hidden_units import Hidden, logits_without
+from relprop.metrics.hiding_plans import Variant
+from relprop.metrics.score_arrays import Bools, Floats, Ints, Values, class_indices, mean_defined
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 Prepare = Callable[[Tensor], Mapping[str, Any] | Tensor]
 Order = Literal["positive", "negative"]
 Against = Literal["predicted", "target"]
-Variant = Literal["paper", "released"]
 
 
 @dataclass(frozen=True, eq=False)
 class Perturbation:
-    """The class predicted for each image at each fraction of hidden pixels, and what follows from it."""
+    """The class predicted for each image at each fraction of hidden pixels."""
 
     fractions: tuple[float, ...]
     positive: Ints  # [images, fractions], most relevant pixels hidden first
@@ -52,18 +52,16 @@ class Perturbation:
 
     def auc(self, order: Order, against: Against) -> Floats:
         """[images]: area under each image's hits by the trapezoid rule; their mean is the area under the curve."""
-        hits = self.hits(order, against).astype(np.float64)
-        area: Floats = ((hits[:, 1:] + hits[:, :-1]) / 2) @ np.diff(self.fractions)
-        return area
+        return trapezoid_area(self.hits(order, against).astype(np.float64), self.fractions)
 
     def summary(self) -> dict[str, float]:
         orders: tuple[Order, ...] = ("positive", "negative")
         kinds: tuple[Against, ...] = ("predicted",) if self.labels is None else ("predicted", "target")
-        return {f"{order}_auc_{kind}": mean(self.auc(order, kind)) for order in orders for kind in kinds}
+        return {f"{order}_auc_{kind}": mean_defined(self.auc(order, kind)) for order in orders for kind in kinds}
 
 
 def normalise(mean: Sequence[float], std: Sequence[float]) -> Prepare:
-    """`prepare` for models that take (pixel - mean) / std, each a number a channel."""
+    """`prepare` for models that take (pixel - mean) / std, each one number per channel."""
 
     def prepare(images: Tensor) -> Tensor:
         m, s = (images.new_tensor(list(values))[:, None, None] for values in (mean, std))
@@ -76,7 +74,7 @@ def pixel_perturbation(
     model: nn.Module,
     images: Tensor,
     scores: Tensor,
-    labels: Any = None,
+    labels: Values | None = None,
     *,
     prepare: Prepare | None,
     fill: float = 0.0,
@@ -84,9 +82,9 @@ def pixel_perturbation(
     variant: Variant = "paper",
     batch_size: int = 32,
 ) -> Perturbation:
-    """Both curves for images [n, channels, h, w] with pixels from 0 to 1 and scores [n, h, w], whoever made them.
+    """Both curves for images [n, channels, h, w] with pixels from 0 to 1 and scores [n, h, w].
 
-    Hidden pixels become `fill` and `prepare` then makes the model's input of them (None: the images are the input).
+    Hidden pixels become `fill`, and `prepare` then turns the images into the model's input (None: they are the input).
     Ties are broken from the top left; `variant="released"` leaves them to `torch.topk`, as the authors' code does.
     """
     return pixel_perturbations(
@@ -99,7 +97,7 @@ def pixel_perturbations(
     model: nn.Module,
     images: Tensor,
     scores: Sequence[Tensor],
-    labels: Any = None,
+    labels: Values | None = None,
     *,
     prepare: Prepare | None,
     fill: float = 0.0,
@@ -107,12 +105,12 @@ def pixel_perturbations(
     variant: Variant = "paper",
     batch_size: int = 32,
 ) -> list[Perturbation]:
-    """`pixel_perturbation` of several maps of the same images, which share their batches and the whole images."""
+    """`pixel_perturbation` for several sets of scores of the same images, which share batches and the whole images."""
     if variant not in ("paper", "released"):
         raise InputError(f'variant is "paper" or "released", got {variant!r}')
     _check_images(images)
-    steps = _checked_fractions(fractions)
-    flat = [_checked_scores(one, images) for one in scores]
+    steps = _rising_from_zero(fractions)
+    flat = [_pixel_scores(one, images) for one in scores]
 
     def hide(which: Tensor, hidden: Tensor) -> Mapping[str, Any] | Tensor:
         rows = images[which.to(images.device)]
@@ -120,13 +118,13 @@ def pixel_perturbations(
         return prepare(black) if prepare else black
 
     logits = logits_without(model, hide, _questions(flat, steps, variant), batch_size=batch_size)
-    true = true_classes(labels, len(images), logits.shape[1])
+    true = class_indices(labels, len(images), logits.shape[1])
     classes = logits.argmax(-1).view(len(flat), len(images), 2, len(steps)).numpy()
     return [Perturbation(steps, one[:, 0], one[:, 1], true) for one in classes]
 
 
 def _questions(sets: list[Tensor], fractions: tuple[float, ...], variant: Variant) -> Iterator[Hidden]:
-    """By set of scores, image, order and fraction. One image's masks exist at a time."""
+    """By set of scores, image, order and fraction; the masks of one image exist at a time."""
     for scores in sets:
         for example, row in enumerate(scores):
             for sign in (1, -1):
@@ -135,7 +133,7 @@ def _questions(sets: list[Tensor], fractions: tuple[float, ...], variant: Varian
 
 
 def _hidden(scores: Tensor, fractions: tuple[float, ...], variant: Variant) -> Iterator[Tensor]:
-    """Which units are hidden, highest score first; a part of a unit is left."""
+    """One mask per fraction, highest score first; counts are rounded down."""
     order = scores.argsort(descending=True, stable=True)
     for fraction in fractions:
         count = int(fraction * len(scores) + 1e-9)  # 0.29 * 100 is 28.999...
@@ -155,21 +153,21 @@ def _check_images(images: Tensor) -> None:
         )
 
 
-def _checked_fractions(fractions: Sequence[float]) -> tuple[float, ...]:
+def _rising_from_zero(fractions: Sequence[float]) -> tuple[float, ...]:
     steps = tuple(float(fraction) for fraction in fractions)
     if steps[:1] != (0.0,) or list(steps) != sorted(set(steps)) or steps[-1] > 1 or len(steps) < 2:
         raise InputError(f"fractions start at 0 (the whole image) and rise to at most 1, got {list(steps)}")
     return steps
 
 
-def _checked_scores(scores: Tensor, images: Tensor) -> Tensor:
-    """[images, pixels], floating."""
+def _pixel_scores(scores: Tensor, images: Tensor) -> Tensor:
+    """Scores as floats [images, pixels]."""
     values = torch.as_tensor(scores).detach()
     values = values[:, 0] if values.dim() == 4 and values.shape[1] == 1 else values
     expected = (len(images), *images.shape[2:])
     if values.shape != expected:
         raise InputError(
-            f"there is one score a pixel, {list(expected)}, got {list(values.shape)} (scores of patches are enlarged "
+            f"scores are one per pixel, {list(expected)}, got {list(values.shape)} (scores of patches are enlarged "
             'first: torch.nn.functional.interpolate(scores[:, None], size, mode="bilinear"))'
         )
     flat = values.flatten(1) if values.is_floating_point() else values.flatten(1).double()

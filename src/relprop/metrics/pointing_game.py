@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.ndimage import distance_transform_edt
 
 from relprop.errors import InputError
-from relprop.metrics.maps import maps, masks
-from relprop.metrics.results import Bools, Floats, mean
+from relprop.metrics.score_arrays import Bools, Floats, Values, mean_defined, pixel_maps, pixel_masks
 
 
 @dataclass(frozen=True, eq=False)
 class Pointing:
-    """One hit (1) or miss (0) an image; a share where the maximum is reached at several pixels."""
+    """One hit (1) or miss (0) per image; a share where several pixels reach the maximum."""
 
     hits: Floats  # [images]
 
     def summary(self) -> dict[str, float]:
-        return {"pointing_game": mean(self.hits)}
+        return {"pointing_game": mean_defined(self.hits)}
 
 
-def pointing_game(scores: Any, foreground: Any, ignore: Any = None, *, tolerance: float = 0.0) -> Pointing:
-    """Play on maps [images, h, w], or one map [h, w], with true masks of the same size.
+def pointing_game(
+    scores: Values, foreground: Values, ignore: Values | None = None, *, tolerance: float = 0.0
+) -> Pointing:
+    """Hits of maps [images, h, w], or one map [h, w], against true masks of the same size.
 
-    A maximum within `tolerance` pixels of the object counts as a hit (in the literature 15 on images of 224). Tied
-    maxima count by the share that hits, so that a map of equal scores plays as chance does. The maximum is sought
-    outside the pixels to `ignore`.
+    A maximum within `tolerance` pixels of the object counts as a hit (in the literature 15 on images of 224). Of tied
+    maxima the share that hits counts, so that a map of equal scores does as well as chance. Pixels to `ignore` cannot
+    be the maximum.
     """
     if tolerance < 0:
         raise InputError(f"tolerance is a distance in pixels, 0 or more, got {tolerance}")
-    heat = maps(scores)
-    true, counted = masks(foreground, heat, "foreground"), ~masks(ignore, heat, "ignore")
+    heat = pixel_maps(scores)
+    true, counted = pixel_masks(foreground, heat, "foreground"), ~pixel_masks(ignore, heat, "ignore")
     empty = np.flatnonzero(~(true & counted).any((1, 2)))
     if empty.size:
         raise InputError(f"example {empty[0]} has no object to point at: its mask is all background")
@@ -41,6 +40,8 @@ def pointing_game(scores: Any, foreground: Any, ignore: Any = None, *, tolerance
 
 
 def _hit(heat: Floats, true: Bools, counted: Bools, tolerance: float) -> float:
+    from scipy.ndimage import distance_transform_edt  # here, as importing it takes a while
+
     maxima = counted & (heat == heat[counted].max())
     near = distance_transform_edt(~true) <= tolerance
     return float(near[maxima].mean())
