@@ -15,7 +15,7 @@ from relprop.continuation import Continuation
 from relprop.engine.model_call import answers_questions, labels_of
 from relprop.engine.pass_cache import shared_passes
 from relprop.errors import InputError, TargetError
-from relprop.evaluation import Evaluation, collected
+from relprop.evaluation import Evaluation, join_batches
 from relprop.graphs import Graphs, reads_graphs
 from relprop.heads import Heads
 from relprop.images import Images, is_image_processor
@@ -206,7 +206,7 @@ class Explainer:
             )
             parts.append(dict(zip(asked, curves, strict=True)))
             order += batch
-        return collected(parts, order)
+        return join_batches(parts, order)
 
     def _class(self, label: Any) -> Any:
         """A class's index from its name."""
