@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relprop import Explainer, attribute
-from relprop.bench.catalog import own_catalog
-from relprop.bench.planning import sampled
+from relprop.bench.catalog import shipped_catalog
+from relprop.bench.suite_plan import sample_indices
 from relprop.metrics import Nodes, au_mse, auac, relevance_mass
 
 METHODS = ("random", "attention_last", "rollout", "gae", "gradient_x_input", "lrp_ln", "lrp_ah_ln", "alti", "occlusion")
@@ -34,7 +34,7 @@ DARK = 0.1  # brightness of an empty region, at most
 
 
 def molecules(explainer: Explainer, data: Path) -> Iterator[str]:
-    train, test = (own_catalog().dataset("bace").examples(part, data) for part in ("train", "test"))
+    train, test = (shipped_catalog().dataset("bace").examples(part, data) for part in ("train", "test"))
     others, inhibitors = (np.array([_atoms(one.text) for one in train if one.label == label]) for label in (0, 1))
     yield f"atoms of an inhibitor that was learned from: {inhibitors.mean():.1f}; of another: {others.mean():.1f}"
     few = [int((sizes < SMALL).sum()) for sizes in (others, inhibitors)]
@@ -60,8 +60,8 @@ def molecules(explainer: Explainer, data: Path) -> Iterator[str]:
 
 
 def superpixels(explainer: Explainer, data: Path, digits: int) -> Iterator[str]:
-    every = own_catalog().dataset("mnist").examples("test", data)
-    some = [every[i] for i in sampled(len(every), digits, 0)]
+    every = shipped_catalog().dataset("mnist").examples("test", data)
+    some = [every[i] for i in sample_indices(len(every), digits, 0)]
     graphs: list[Any] = list(explainer.domain.encode([one.text for one in some]))
     inputs = explainer.inputs(graphs)
     labels = [one.label for one in some]

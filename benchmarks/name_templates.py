@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from relprop.audit.statistics import comparisons
-from relprop.audit.words import decimals, p_said, span, told
+from relprop.audit.statistics import compare_groups
+from relprop.audit.words import decimals, p_equation, signed_number, span
 
 # In the manner of SST-2: lower case, one sentence of a film review. As many for as against, as many of neither.
 TEMPLATES = (
@@ -78,10 +78,10 @@ def check(mentions: Path) -> None:
     print(f"{len(means)} names: rank correlation of relevance and output {rho:.2f}")
     known = sorted({group for _, group in means})
     groups = {group: np.array([own[1] for key, own in means.items() if key[1] == group]) for group in known}
-    for one in comparisons(groups, draws=9999, seed=0):
+    for one in compare_groups(groups, draws=9999, seed=0):
         print(
-            f"output, {one.first} - {one.second}: {told(one.difference)} {span(one.interval)}, "
-            f"{p_said(one.permutation)}, Cohen's d {decimals(one.cohens_d)} {span(one.cohens_interval, 2)}"
+            f"output, {one.first} - {one.second}: {signed_number(one.difference)} {span(one.interval)}, "
+            f"{p_equation(one.permutation)}, Cohen's d {decimals(one.cohens_d)} {span(one.cohens_interval, 2)}"
         )
     ordered = sorted(means, key=lambda key: float(means[key][1]))
     for title, some in (("lowest", ordered[:5]), ("highest", ordered[:-6:-1])):

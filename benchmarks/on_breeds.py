@@ -17,11 +17,13 @@ import torch
 import relprop
 from pets import SPECIES, PetStudent
 from picture_maps import bar, chunks, parsed
-from relprop.bench.kinds import Job, pictures
-from relprop.bench.kinds.picture_data import Listed, listed
-from relprop.bench.measured import Measured, joined
-from relprop.bench.report.estimates import Statistic, statistic_of
+from relprop.bench.kinds import CellJob
+from relprop.bench.kinds.picture_data import Listed, list_pictures
+from relprop.bench.kinds.pictures import PictureMaps, image_reader, load_pictures
+from relprop.bench.measurements import Measurements, join_measurements
+from relprop.bench.report.metric_statistics import metric_statistic
 from relprop.bench.suites import Method, Task
+from relprop.bootstrap import Statistic
 from reporting import less
 from vision import save_model
 
@@ -49,7 +51,7 @@ def two_heads(checkpoint: Path) -> Heads:
 
 def draw_both(heads: Heads, data: Path, limit: int, seed: int) -> list[Listed]:
     """Of so many test pictures whose breed is predicted rightly, in random order, those whose species is too."""
-    every = listed(TASK, data)
+    every = list_pictures(TASK, data)
     breed_right: list[Listed] = []
     for part in chunks([every[i] for i in np.random.default_rng(seed).permutation(len(every))]):
         breed_right += right(heads.breeds, part)
@@ -60,11 +62,11 @@ def draw_both(heads: Heads, data: Path, limit: int, seed: int) -> list[Listed]:
 
 def right(explainer: relprop.Explainer, pets: Sequence[Listed]) -> list[Listed]:
     """Those that are predicted rightly."""
-    seen = pictures.opened(pictures.images_of(_job(explainer, pets, ())), pets, explainer.labels)
+    loaded = load_pictures(image_reader(_job(explainer, pets, ())), pets, explainer.labels)
     with torch.no_grad():
-        guesses = explainer.model(seen.prepare(seen.pixels)).logits.argmax(1).tolist()
-    assert seen.labels is not None
-    return [one for one, own, guess in zip(pets, seen.labels[:, 0], guesses, strict=True) if own == guess]
+        guesses = explainer.model(loaded.prepare(loaded.pixels)).logits.argmax(1).tolist()
+    assert loaded.labels is not None
+    return [one for one, own, guess in zip(pets, loaded.labels[:, 0], guesses, strict=True) if own == guess]
 
 
 def by_head(heads: Heads, pets: Sequence[Listed], specs: Sequence[str]) -> dict[str, dict[str, Statistic]]:
@@ -80,17 +82,17 @@ def by_head(heads: Heads, pets: Sequence[Listed], specs: Sequence[str]) -> dict[
     return found
 
 
-def measured(explainer: relprop.Explainer, pets: Sequence[Listed], specs: Sequence[str]) -> Measured:
+def measured(explainer: relprop.Explainer, pets: Sequence[Listed], specs: Sequence[str]) -> Measurements:
     parts = bar(chunks(pets), f"{len(explainer.labels)} classes")
-    return joined([pictures.measure(_job(explainer, part, specs)) for part in parts])
+    return join_measurements([PictureMaps().measure(_job(explainer, part, specs)) for part in parts])
 
 
-def _percent(found: Measured, spec: str, metric: str) -> Statistic:
-    statistic = statistic_of(metric, found.scores[spec])
+def _percent(found: Measurements, spec: str, metric: str) -> Statistic:
+    statistic = metric_statistic(metric, found.scores[spec])
     assert statistic is not None
     return lambda weights: 100 * statistic(weights)
 
 
-def _job(explainer: relprop.Explainer, pets: Sequence[Listed], specs: Sequence[str]) -> Job:
+def _job(explainer: relprop.Explainer, pets: Sequence[Listed], specs: Sequence[str]) -> CellJob:
     methods = tuple(Method(*parsed(spec), label=spec) for spec in specs)
-    return Job(TASK, methods, tuple(COLUMNS.values()), 0, explainer, pets, range(len(pets)), shown=0)
+    return CellJob(TASK, methods, tuple(COLUMNS.values()), 0, explainer, pets, range(len(pets)), shown=0)

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import relprop
 from digits import canvases, read_mnist
 from picture_maps import Maps, bar, chunks, explained, logits
-from relprop.bench.report.estimates import Floats, Statistic, mean
+from relprop.bootstrap import Floats, Statistic, mean
 from relprop.metrics import class_sensitivity
 
 Ink = NDArray[np.bool_]

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from relprop.bench.report import read_results
-from relprop.bench.report.estimates import Estimate, estimate, statistic_of
+from relprop.bench.report.metric_statistics import metric_statistic
+from relprop.bootstrap import Estimate, bootstrap
 from relprop.errors import InputError
 from relprop.metrics import METRICS
 
@@ -50,8 +51,8 @@ def differences(run: Path, method: str, against: str) -> Iterator[Difference]:
 
 
 def _estimated(metric: str, columns: dict[str, list[float]], examples: int) -> Estimate | None:
-    statistic = statistic_of(metric, columns)
-    return None if statistic is None else estimate(statistic, examples, seed=0)
+    statistic = metric_statistic(metric, columns)
+    return None if statistic is None else bootstrap(statistic, examples, seed=0)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from relprop.bench.report.estimates import Statistic, estimate
+from relprop.bootstrap import Statistic, bootstrap
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def numbers(methods: Mapping[str, Mapping[str, Statistic]], examples: int, seed:
     """Every statistic that is defined, by method."""
     rows: dict[str, dict[str, Number]] = {}
     for method, statistics in methods.items():
-        found = {name: estimate(one, examples, seed) for name, one in statistics.items()}
+        found = {name: bootstrap(one, examples, seed) for name, one in statistics.items()}
         rows[method] = {name: Number(one.value, *one.interval()) for name, one in found.items() if one is not None}
     return rows
 

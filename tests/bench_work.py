@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from relprop.bench.executors import Executor, in_process, on_ray, processes
-from relprop.bench.measured import Measured
-from relprop.bench.runner import run
+from relprop.bench.measurements import Measurements
+from relprop.bench.runner import run_cells
 from relprop.bench.store import Store
 
 
@@ -22,7 +22,7 @@ def specs(count: int, **more: Any) -> list[dict[str, Any]]:
 def square(spec: dict[str, Any]) -> dict[str, Any]:
     """Takes a moment, so that a kill may come in the middle of it."""
     time.sleep(0.01)
-    measured = Measured([spec["number"]])
+    measured = Measurements([spec["number"]])
     measured.add("square", "value", [spec["number"] ** 2])
     measured.add("root", "value", [spec["number"] ** 0.5])
     return measured.to_dict()
@@ -45,7 +45,7 @@ def summed(spec: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     random = torch.Generator().manual_seed(spec["number"])
-    measured = Measured([spec["number"]])
+    measured = Measurements([spec["number"]])
     measured.add("sum", "value", [torch.randn(500_000, generator=random).sum().item()])
     measured.add("threads", "value", [torch.get_num_threads()])
     return measured.to_dict()
@@ -63,7 +63,9 @@ def main() -> None:
     folder, count, executor = Path(sys.argv[1]), int(sys.argv[2]), executor_of(sys.argv[3])
     with Store(folder) as store:
         print("started", flush=True)
-        run(store, specs(count), square, executor=executor, watch=lambda outcome, *_: print(outcome.key, flush=True))
+        run_cells(
+            store, specs(count), square, executor=executor, watch=lambda outcome, *_: print(outcome.key, flush=True)
+        )
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from relprop.audit import (
     read_words,
     statistics,
 )
-from relprop.audit.mentions import cased, shuffled
+from relprop.audit.mentions import cased, swap_mentions
 from relprop.audit.terms import DATA, without
 from relprop.cli import app
 from relprop.errors import InputError, RelpropError, TargetError
@@ -292,7 +292,7 @@ def test_terms_that_cannot_be_looked_for() -> None:
 def test_shuffled_names_stand_where_they_say() -> None:
     texts = ["Ann met Bartholomew and Cy", "nobody", "Dee alone"]
     places = find(texts, {"Ann": "f", "Bartholomew": "m", "Cy": "m", "Dee": "f"})
-    written, moved = shuffled(texts, places, [1, 3, 0, 2])
+    written, moved = swap_mentions(texts, places, [1, 3, 0, 2])
     assert written == ["Bartholomew met Dee and Ann", "nobody", "Cy alone"]
     assert [written[p.text][p.start : p.end] for p in moved] == [p.term for p in moved]
     assert [(p.term, p.group) for p in moved] == [("Bartholomew", "m"), ("Dee", "f"), ("Ann", "f"), ("Cy", "m")]

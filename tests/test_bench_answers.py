@@ -13,8 +13,8 @@ from transformers import BertForQuestionAnswering
 
 from relprop import Explainer
 from relprop.bench.kinds.batches import Batch
-from relprop.bench.measured import Measured
-from relprop.bench.report.estimates import statistic_of
+from relprop.bench.measurements import Measurements
+from relprop.bench.report.metric_statistics import metric_statistic
 from relprop.bench.suites import Suite, read_suite, suite_from
 from relprop.errors import RelpropError
 from relprop.explanation import Explanation
@@ -78,7 +78,7 @@ def test_the_numbers_are_those_of_the_explanations(model: Path, tmp_path: Path, 
     assert scores["hits"] == hits
     assert scores["answer"] == length
     assert scores["precision_at_k"] == pytest.approx([h / t for h, t in zip(hits, taken, strict=True)])
-    pooled = statistic_of("pooled_recall_at_k", scores)
+    pooled = metric_statistic("pooled_recall_at_k", scores)
     assert pooled is not None
     assert pooled(np.ones((1, 3)))[0] == pytest.approx(sum(hits) / sum(length))
     (exhibit,) = found.exhibits
@@ -104,12 +104,12 @@ def test_the_predicted_answer_is_explained_and_the_right_one_counted(model: Path
 def test_by_hand(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last tokens score highest: of the three best, [SEP] included, one is of the answer."""
 
-    def explained(batch: Batch, method: Any, whole: Measured) -> Attribution:
+    def explain(batch: Batch, method: Any, whole: Measurements) -> Attribution:
         ids = batch.inputs["input_ids"]
         scores = torch.arange(ids.shape[1]).expand(ids.shape).double()
         return Attribution({"input_ids": scores}, torch.ones(len(ids)), ("",) * len(ids), "random")
 
-    monkeypatch.setattr(Batch, "explained", explained)
+    monkeypatch.setattr(Batch, "explain", explain)
     rows = [{"question": "is it?", "context": "it is a good film and bad", "span": [2, 5]}]
     found = worked(suite(model, tmp_path, rows, ["random"], options={"k": 3}, explain="label"), tmp_path)
     assert found.scores["random"] == {"hits": [1.0], "answer": [4.0], "precision_at_k": [1 / 3]}

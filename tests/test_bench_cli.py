@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from relprop.bench.export import fingerprint, records
-from relprop.bench.kinds import Job, faithfulness
-from relprop.bench.measured import Measured
-from relprop.bench.running import go_on, state
+from relprop.bench.export import fingerprint, result_rows
+from relprop.bench.kinds import CellJob, faithfulness
+from relprop.bench.measurements import Measurements
+from relprop.bench.suite_folder import folder_state, resume_run
 from relprop.cli import app
 from relprop.cli.bench import _Pace, with_optional_values
 
@@ -64,7 +64,7 @@ def ran(suite: Path, out: Path, *more: object) -> Path:
 
 def test_a_suite_is_run_listed_and_reported(suite, tmp_path):
     out = ran(suite, tmp_path / "out")
-    assert state(out).summary.complete
+    assert folder_state(out).summary.complete
     code, listed = bench("list", tmp_path)
     assert code == 0
     assert "mine" in listed
@@ -74,7 +74,7 @@ def test_a_suite_is_run_listed_and_reported(suite, tmp_path):
     assert (out / "report.html").is_file()
     lines = (tmp_path / "all.csv").read_text().splitlines()
     assert lines[0] == "task,model,weights,method,metric,example,at,value"
-    assert len(lines) == 1 + len(list(records(out)))
+    assert len(lines) == 1 + len(list(result_rows(out)))
 
 
 def test_parquet_holds_what_csv_holds(suite, tmp_path):
@@ -82,7 +82,7 @@ def test_parquet_holds_what_csv_holds(suite, tmp_path):
     out = ran(suite, tmp_path / "out")
     assert bench("report", out, "--export", tmp_path / "all.parquet")[0] == 0
     table = parquet.read_table(tmp_path / "all.parquet").to_pydict()
-    assert list(zip(*table.values(), strict=True)) == list(records(out))
+    assert list(zip(*table.values(), strict=True)) == list(result_rows(out))
 
 
 def test_all_executors_give_the_same_bits(suite, tmp_path):
@@ -112,7 +112,7 @@ def test_a_dry_run_writes_nothing(suite, tmp_path):
 def test_a_cell_that_fails_is_set_aside_told_and_tried_again(suite, tmp_path, monkeypatch):
     measure = faithfulness.measure
 
-    def unlucky(job: Job) -> Measured:
+    def unlucky(job: CellJob) -> Measurements:
         if job.places[0] == 2 and len(job.places) > 1:  # a whole cell, not the dry run's one example
             raise ValueError("no luck")
         return measure(job)
@@ -151,12 +151,12 @@ def test_ctrl_c_stops_cleanly_and_the_rest_goes_on(suite, tmp_path):
     if process.returncode == 130:
         assert "what is done is kept: relprop bench resume" in said
         assert "Traceback" not in said
-    assert go_on(out).complete
+    assert resume_run(out).complete
 
 
 def _some_done(out: Path) -> bool:
     try:
-        return state(out).summary.done > 0
+        return folder_state(out).summary.done > 0
     except Exception:
         return False
 

@@ -21,18 +21,18 @@ from PIL import Image
 
 import graphs as graphs_training
 from relprop import Explainer
-from relprop.bench.catalog import own_catalog
-from relprop.bench.datasets import Data, Example, Picture, digest
-from relprop.bench.executors import Cell, Outcome, in_process
-from relprop.bench.executors import Work as AnyWork
+from relprop.bench.catalog import shipped_catalog
+from relprop.bench.datasets import Dataset, Example, GreyImage, content_digest
+from relprop.bench.executors import KeyedSpec, Outcome, in_process
+from relprop.bench.executors import WorkFunction as AnyWork
 from relprop.bench.export import fingerprint
-from relprop.bench.measured import Measured
-from relprop.bench.planning import planned
+from relprop.bench.measurements import Measurements
 from relprop.bench.report import Results, read_results, write_report
-from relprop.bench.report.blocks import Grid
+from relprop.bench.report.blocks import TableBlock
 from relprop.bench.report.published import read_published
 from relprop.bench.report.tables import score_table
-from relprop.bench.running import begin, go_on, state
+from relprop.bench.suite_folder import folder_state, record_plan, resume_run
+from relprop.bench.suite_plan import plan_suite
 from relprop.bench.suites import Suite, Table, read_suite, suite_from
 from relprop.errors import InputError, RelpropError, UnknownNameError
 from relprop.graph import Graphormer, Settings, from_smiles, splits, superpixels
@@ -151,7 +151,7 @@ def test_training_cuts_as_the_bench_does(data: Path) -> None:
         "bace_scaffold": splits.scaffold_split([smiles for smiles, _ in MOLECULES]),
     }.items():
         for split, part in zip(splits.PARTS, parts, strict=True):
-            found = own_catalog().dataset(name).examples(split, data)
+            found = shipped_catalog().dataset(name).examples(split, data)
             assert found == [Example(*MOLECULES[i]) for i in part]
 
 
@@ -159,7 +159,7 @@ def test_training_cuts_as_the_bench_does(data: Path) -> None:
 
 
 def test_pictures_are_read_with_the_labels_beside_them(data: Path) -> None:
-    mnist = own_catalog().dataset("mnist")
+    mnist = shipped_catalog().dataset("mnist")
     found = mnist.examples("test", data)
     assert [one.label for one in found] == [3, 1, 4, 1, 5]
     assert np.array_equal(np.asarray(found[2].text), strokes(5)[2])
@@ -169,7 +169,7 @@ def test_pictures_are_read_with_the_labels_beside_them(data: Path) -> None:
         mnist.examples("validation", data)
     changed = strokes(5)
     changed[2, 14, 14] ^= 1
-    assert repr(Picture.of(changed[2])) != repr(found[2].text)  # a cell's name hangs on it
+    assert repr(GreyImage.of(changed[2])) != repr(found[2].text)  # a cell's name hangs on it
 
 
 def test_pictures_come_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,23 +180,23 @@ def test_pictures_come_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         return [{"image": Image.fromarray(strokes(1)[0]), "label": 7}]
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    mnist = own_catalog().dataset("mnist")
-    assert mnist.examples("validation", None) == [Example(Picture.of(strokes(1)[0]), 7)]
+    mnist = shipped_catalog().dataset("mnist")
+    assert mnist.examples("validation", None) == [Example(GreyImage.of(strokes(1)[0]), 7)]
     assert asked == [("ylecun/mnist", "train[55000:]")]
 
 
 def test_mistakes_in_data(data: Path, tmp_path: Path) -> None:
     write_idx(tmp_path / "t-images-idx3-ubyte.gz", strokes(2))
     write_idx(tmp_path / "t-labels-idx1-ubyte.gz", np.zeros(3, np.uint8))
-    own = Data("own", "", "image", ("0",), "label", files={"test": "t-images-idx3-ubyte.gz"})
+    own = Dataset("own", "", "image", ("0",), "label", files={"test": "t-images-idx3-ubyte.gz"})
     with pytest.raises(InputError, match="holds 2 pictures"):
         own.examples("test", tmp_path)
     with pytest.raises(InputError, match="a file is cut into train, validation, test, not dev"):
-        Data("own", "", "smiles", ("0",), "label", files={"dev": "x.csv"}, cut="random")
+        Dataset("own", "", "smiles", ("0",), "label", files={"dev": "x.csv"}, cut="random")
     with pytest.raises(InputError, match="grey picture"):
-        Picture.of(np.zeros((2, 2, 3), np.uint8))
+        GreyImage.of(np.zeros((2, 2, 3), np.uint8))
     with pytest.raises(InputError, match="recipes learn from texts"):
-        digest(own_catalog().dataset("mnist").examples("test", data))
+        content_digest(shipped_catalog().dataset("mnist").examples("test", data))
 
 
 # Faithfulness
@@ -326,18 +326,18 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(molecules: str, digits: str, 
         "title": "both", "methods": ["random", "lrp_ah_ln"], "metrics": ["auac", "au_mse"],
         "tasks": [{**one, "explain": "label", "replacement": "", "show": 1} for one in own],
     }  # fmt: skip
-    plan = planned(suite_from(tables, "both", "the test"), data)
+    plan = plan_suite(suite_from(tables, "both", "the test"), data)
     assert len(plan.specs) == 3 + 3
 
-    def first_three(work: AnyWork, cells: Iterable[Cell]) -> Generator[Outcome, None, None]:
+    def first_three(work: AnyWork, cells: Iterable[KeyedSpec]) -> Generator[Outcome, None, None]:
         yield from in_process(work, islice(cells, 3))
 
     for folder, executors in ((tmp_path / "calm", [in_process]), (tmp_path / "stopped", [first_three, in_process])):
-        begin(plan, folder, "relprop bench run both")
+        record_plan(plan, folder, "relprop bench run both")
         for executor in executors:
-            assert state(folder).summary.done in (0, 3)
-            go_on(folder, executor)
-        assert state(folder).summary.complete
+            assert folder_state(folder).summary.done in (0, 3)
+            resume_run(folder, executor)
+        assert folder_state(folder).summary.complete
     assert fingerprint(tmp_path / "calm") == fingerprint(tmp_path / "stopped")
     write_report(read_results(tmp_path / "stopped"), tmp_path / "report")
     page = (tmp_path / "report" / "report.md").read_text()
@@ -349,15 +349,15 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(molecules: str, digits: str, 
 # The report
 
 
-def grids(results: Results, table: Table) -> list[Grid]:
-    return [block for block in score_table(results, table) if isinstance(block, Grid)]
+def grids(results: Results, table: Table) -> list[TableBlock]:
+    return [block for block in score_table(results, table) if isinstance(block, TableBlock)]
 
 
 def test_leads_are_paired(molecules: str) -> None:
     """Both lower and higher: ahead is above 0, and bold where the interval leaves out 0."""
     rng = np.random.default_rng(1)
     hard = rng.normal(size=40)  # some examples are harder for all: without pairs nothing would be clear
-    measured = Measured(list(range(40)))
+    measured = Measurements(list(range(40)))
     columns = {"random": hard, "lrp_ah_ln": hard + 0.1 + rng.normal(size=40) * 0.05, "gae": hard[::-1]}
     for label, values in columns.items():
         measured.add(label, "auac", values.tolist())

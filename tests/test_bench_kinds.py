@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from relprop import Explainer
+from relprop.bench.cell_work import CellWork
 from relprop.bench.datasets import Example
 from relprop.bench.kinds import KINDS, layers, rationales
 from relprop.bench.kinds.batches import Batch
-from relprop.bench.measured import Measured, joined
-from relprop.bench.planning import check, planned
-from relprop.bench.suites import FOLDER, Suite, read_suite, shipped, suite_from
-from relprop.bench.working import Work
+from relprop.bench.measurements import Measurements, join_measurements
+from relprop.bench.suite_plan import check_tasks, plan_suite
+from relprop.bench.suites import FOLDER, Suite, read_suite, shipped_suites, suite_from
 from relprop.errors import InputError, RelpropError
 from relprop.explanation import Explanation
 from relprop.heads import SAMPLE, identify, read_conllu
@@ -43,13 +43,13 @@ def suite(tables: dict[str, Any], **task: Any) -> Suite:
     return suite_from({"title": "made up", "tasks": [own], **tables}, "made-up", "the test")
 
 
-def worked(asked: Suite, folder: Path | None) -> Measured:
+def worked(asked: Suite, folder: Path | None) -> Measurements:
     """All cells, through JSON, as workers get and give them."""
-    plan = planned(asked, folder)
-    check(plan, plan.tasks)
-    work = Work(plan.places)
+    plan = plan_suite(asked, folder)
+    check_tasks(plan, plan.tasks)
+    work = CellWork(plan.locations)
     results = [json.loads(json.dumps(work(json.loads(json.dumps(spec))))) for spec in plan.specs]
-    return joined([Measured.from_dict(one) for one in results])
+    return join_measurements([Measurements.from_dict(one) for one in results])
 
 
 def data_of(folder: Path, rows: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
@@ -119,12 +119,12 @@ def marked_suite(folder: Path, rows: list[dict[str, Any]], methods: list[str], *
 def scored_by_place(monkeypatch: pytest.MonkeyPatch, sign: int) -> None:
     """Every method scores tokens by their place: the last highest, or the first."""
 
-    def explained(batch: Batch, *_: Any) -> Attribution:
+    def explain(batch: Batch, *_: Any) -> Attribution:
         ids = batch.inputs["input_ids"]
         scores = sign * torch.arange(ids.shape[1]).expand(ids.shape).double()
         return Attribution({"input_ids": scores}, torch.ones(len(ids)), ("",) * len(ids), "made up")
 
-    monkeypatch.setattr(Batch, "explained", explained)
+    monkeypatch.setattr(Batch, "explain", explain)
 
 
 def test_token_f1_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +295,7 @@ def test_heads_of_the_sample_need_no_data(tmp_path: Path) -> None:
 
 
 def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
-    """What was planned on one file is not worked on with another."""
+    """What was plan_suite on one file is not worked on with another."""
     asked = heads_suite(treebank="bank.conllu.gz")
     lines = gzip.decompress(SAMPLE.read_bytes()).decode().split("\n\n")
     first = tmp_path / "first"
@@ -303,10 +303,10 @@ def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
     for folder, own in ((first, lines[:8]), (other, lines[8:16])):
         folder.mkdir()
         (folder / "bank.conllu.gz").write_bytes(gzip.compress("\n\n".join(own).encode()))
-    planned_on = [planned(asked, folder).specs[0] for folder in (first, other)]
+    planned_on = [plan_suite(asked, folder).specs[0] for folder in (first, other)]
     assert planned_on[0]["content"] != planned_on[1]["content"]
-    with pytest.raises(InputError, match="not those that were planned"):
-        Work(planned(asked, other).places)(planned_on[0])
+    with pytest.raises(InputError, match="not those that were plan_suite"):
+        CellWork(plan_suite(asked, other).locations)(planned_on[0])
 
 
 @pytest.mark.parametrize(
@@ -319,13 +319,13 @@ def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
 )
 def test_mistakes_of_heads(options: Any, message: str) -> None:
     with pytest.raises(RelpropError, match=message):
-        planned(heads_suite(**options), None)
+        plan_suite(heads_suite(**options), None)
 
 
 # Suites
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_suites())
 def test_shipped_suites_are_sound(name: str) -> None:
     asked = read_suite(name)
     assert asked.name == name

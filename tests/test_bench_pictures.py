@@ -19,13 +19,13 @@ from PIL import Image
 import digits as digits_training
 import relprop
 import vision
-from relprop.bench.kinds import canvases, kind_of, picture_data, pictures
-from relprop.bench.measured import Measured, joined
-from relprop.bench.planning import check, planned
-from relprop.bench.report.estimates import statistic_of
-from relprop.bench.report.published import place, read_published
+from relprop.bench.cell_work import CellWork
+from relprop.bench.kinds import canvases, picture_data, pictures, task_kind
+from relprop.bench.measurements import Measurements, join_measurements
+from relprop.bench.report.metric_statistics import metric_statistic
+from relprop.bench.report.published import fill_template, read_published
+from relprop.bench.suite_plan import check_tasks, plan_suite
 from relprop.bench.suites import Method, Suite, Task, read_suite, suite_from
-from relprop.bench.working import Work
 from relprop.errors import InputError, RelpropError, UnknownNameError
 from relprop.metrics import (
     METRICS,
@@ -105,13 +105,13 @@ def suite_of(task: dict[str, Any], **more: Any) -> Suite:
     return suite_from({"title": "t", "methods": list(METHODS), "sample": 100, **more, "tasks": [task]}, "s", "s")
 
 
-def run(suite: Suite, data: Path) -> Measured:
+def run(suite: Suite, data: Path) -> Measurements:
     """Planned, checked, and every cell's spec and numbers through JSON, as in a run."""
-    plan = planned(suite, data)
-    check(plan, plan.tasks)
-    work = Work(plan.places)
+    plan = plan_suite(suite, data)
+    check_tasks(plan, plan.tasks)
+    work = CellWork(plan.locations)
     cells = [json.loads(json.dumps(work(json.loads(json.dumps(spec))))) for spec in plan.specs]
-    return joined([Measured.from_dict(cell) for cell in cells])
+    return join_measurements([Measurements.from_dict(cell) for cell in cells])
 
 
 def maps_of(explainer: relprop.Explainer, images: list[Image.Image], target: Any, method: Method) -> Any:
@@ -152,7 +152,7 @@ def test_numbers_are_the_metrics_own(data: Path, model: str, explain: str) -> No
         assert set(expected) == set(asked)
         columns = found.scores[method.label]
         for metric, value in expected.items():
-            statistic = statistic_of(metric, columns)
+            statistic = metric_statistic(metric, columns)
             assert statistic is not None
             # 1e-5: rounding differs between sizes of batches, and the mean AP sees when two pixels swap
             assert statistic(np.ones((1, 10)))[0] == pytest.approx(value, abs=1e-5), metric
@@ -178,11 +178,11 @@ def test_pointing_leaves_out_what_has_no_object(data: Path, model: str) -> None:
 def test_breeds_by_name_by_number_or_not_at_all(data: Path) -> None:
     """A model of 37 classes is one of breeds; one of 5 has no class of the data."""
     task = Task("t", "m", kind="pictures", options=PETS)
-    every = picture_data.listed(task, data)[:2]
+    every = picture_data.list_pictures(task, data)[:2]
     breeds = {number: f"other {number}" for number in range(37)}
 
     def labels(names: dict[int, str]) -> list[int | None]:
-        return [things[0].label for things in every[0].source.opened(every, names)]
+        return [things[0].label for things in every[0].source.open(every, names)]
 
     assert labels(breeds) == [20, 4]
     assert labels(breeds | {0: "Beagle", 1: "maine coon"}) == [1, 0]
@@ -219,10 +219,10 @@ def test_imagenet_segmentation_by_index(tmp_path: Path) -> None:
             cell[0, 0] = mask.ref
             file["value/img"][k, 0], file["value/gt"][k, 0] = image.ref, cell.ref
     task = Task("t", "m", kind="pictures", options={"imagenet_segmentation": "some.mat"})
-    every = picture_data.listed(task, tmp_path)
+    every = picture_data.list_pictures(task, tmp_path)
     wanted = list(read_imagenet_segmentation(tmp_path / "some.mat"))
     assert len(every) == 3
-    (last,) = every[2].source.opened(every[2:], {})
+    (last,) = every[2].source.open(every[2:], {})
     assert last[0].example.image.tobytes() == wanted[2].image.tobytes()
     assert (last[0].example.foreground == wanted[2].foreground).all()
 
@@ -234,7 +234,7 @@ def test_two_digits_are_explained_for_their_own_classes(data: Path) -> None:
     suite = suite_of({**task, "sample": 3})
     found = run(suite, data)
     mnist = canvases.Mnist.read(*(data / "mnist" / f"t10k-{k}-ubyte.gz" for k in ("images-idx3", "labels-idx1")))
-    drawn = [canvases.canvas(mnist, number) for number in found.examples]
+    drawn = [canvases.draw_canvas(mnist, number) for number in found.examples]
     explainer = relprop.Explainer("digits")
     images = [Image.fromarray(one.image) for one in drawn]
     for method in suite.methods:
@@ -262,7 +262,7 @@ def test_canvases_are_like_those_that_the_model_learned(data: Path) -> None:
     """Two classes, ink of each within the canvas and apart, the rest fragments; as much ink as in training."""
     folder = data / "mnist"
     mnist = canvases.Mnist.read(*(folder / f"t10k-{k}-ubyte.gz" for k in ("images-idx3", "labels-idx1")))
-    ours = [canvases.canvas(mnist, number) for number in range(200)]
+    ours = [canvases.draw_canvas(mnist, number) for number in range(200)]
     theirs = digits_training.canvases(
         *digits_training.read_mnist(folder, "t10k"), 200, np.random.default_rng(0), doubles=1
     )
@@ -276,7 +276,7 @@ def test_canvases_are_like_those_that_the_model_learned(data: Path) -> None:
         ([one.ink[0].sum() + one.ink[1].sum() for one in ours], theirs.masks.sum((1, 2, 3))),
     ):
         assert np.mean(a) == pytest.approx(np.mean(b), rel=0.02)
-    again = canvases.canvas(mnist, 3)
+    again = canvases.draw_canvas(mnist, 3)
     assert (again.image == ours[3].image).all()
     assert (ours[4].image != ours[3].image).any()
 
@@ -296,19 +296,19 @@ def test_first_pictures_are_kept_to_look_at(data: Path, model: str) -> None:
 def test_examples_are_told_by_content_not_by_place(data: Path, tmp_path: Path) -> None:
     """What is hashed: the same for the same archive elsewhere, another for other pixels of the same name."""
     task = Task("t", "m", kind="pictures", options=PETS)
-    there = picture_data.listed(task, data)
+    there = picture_data.list_pictures(task, data)
     source, copy = data / "oxford-pets", tmp_path / "oxford-pets"
     copy.mkdir()
     for name in ("test.txt", picture_data.ARCHIVE):
         (copy / name).write_bytes((source / name).read_bytes())
-    assert repr(picture_data.listed(task, tmp_path)) == repr(there)
+    assert repr(picture_data.list_pictures(task, tmp_path)) == repr(there)
     with (
         zipfile.ZipFile(source / picture_data.ARCHIVE) as old,
         zipfile.ZipFile(copy / picture_data.ARCHIVE, "w") as new,
     ):
         for name in old.namelist():
             new.writestr(name, old.read(name) if "_4" not in name else png(np.zeros((32, 32), np.uint8)))
-    changed = [repr(a) == repr(b) for a, b in zip(picture_data.listed(task, tmp_path), there, strict=True)]
+    changed = [repr(a) == repr(b) for a, b in zip(picture_data.list_pictures(task, tmp_path), there, strict=True)]
     assert changed == [number != 4 for number in range(10)]
 
 
@@ -328,7 +328,7 @@ def test_examples_are_told_by_content_not_by_place(data: Path, tmp_path: Path) -
 )
 def test_wrong_options_are_said(data: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, UnknownNameError), match=message):
-        planned(suite_of({"model": "pets", "options": options, "metrics": ["mean_ap"]}), data)
+        plan_suite(suite_of({"model": "pets", "options": options, "metrics": ["mean_ap"]}), data)
 
 
 def test_broken_archives_are_said(data: Path, tmp_path: Path) -> None:
@@ -337,14 +337,14 @@ def test_broken_archives_are_said(data: Path, tmp_path: Path) -> None:
     (folder / "test.txt").write_text("beagle_1 5 2 1")
     task = Task("t", "m", kind="pictures", options=PETS)
     with pytest.raises(InputError, match=r'there is no ".*pets_96px_all.zip"; --data names the folder'):
-        picture_data.listed(task, tmp_path)
+        picture_data.list_pictures(task, tmp_path)
     (folder / picture_data.ARCHIVE).write_bytes(b"no archive")
     with pytest.raises(InputError, match=r"pets_96px_all.zip\" cannot be read"):
-        picture_data.listed(task, tmp_path)
+        picture_data.list_pictures(task, tmp_path)
     with zipfile.ZipFile(folder / picture_data.ARCHIVE, "w") as archive:
         archive.writestr("images/other_1.jpg", b"")
     with pytest.raises(InputError, match=r'has no "images/beagle_1.jpg", which "test.txt" lists'):
-        picture_data.listed(task, tmp_path)
+        picture_data.list_pictures(task, tmp_path)
     with pytest.raises(InputError, match="is no file of MNIST"):
         canvases.Mnist.read(folder / "test.txt", folder / "test.txt")
 
@@ -359,9 +359,9 @@ def test_models_of_texts_and_other_metrics_are_refused(data: Path, model: str) -
 
 def test_a_changed_archive_is_noticed(data: Path, model: str) -> None:
     """The kind's examples go through the runner's own check of content."""
-    plan = planned(suite_of({"model": model, "options": PETS, "metrics": ["mean_ap"], "sample": 2}), data)
-    with pytest.raises(RelpropError, match="not those that were planned"):
-        Work(plan.places)({**plan.specs[0], "content": "0" * 16})
+    plan = plan_suite(suite_of({"model": model, "options": PETS, "metrics": ["mean_ap"], "sample": 2}), data)
+    with pytest.raises(RelpropError, match="not those that were plan_suite"):
+        CellWork(plan.locations)({**plan.specs[0], "content": "0" * 16})
 
 
 @pytest.mark.parametrize("name", SUITES)
@@ -375,13 +375,16 @@ def test_shipped_suites_name_what_is_there(name: str) -> None:
         if table.published:
             cells = read_published(table.published)
             for task in tasks:
-                at = [(place(table.row, one, task.name), place(table.column, one, task.name)) for one in printed]
+                at = [
+                    (fill_template(table.row, one, task.name), fill_template(table.column, one, task.name))
+                    for one in printed
+                ]
                 has = [one for one, where in zip(printed, at, strict=True) if where in cells]
                 assert has == [
                     one for one in printed if task.name != "target" or one not in ("rollout", "raw attention")
                 ]
     for task in suite.tasks:
-        assert kind_of(task.kind).examples is pictures.examples
+        assert task_kind(task.kind).examples is pictures.examples
         assert set(task.metrics or suite.metrics) <= set(pictures.KNOWN)
 
 
@@ -395,6 +398,6 @@ def test_shipped_suites_run(name: str, data: Path) -> None:
 
 def test_a_method_that_does_not_suit_is_found_with_one_picture(data: Path, model: str) -> None:
     nine = {"method": "transformer_attribution", "options": {"only_block": 9}}
-    plan = planned(suite_of({"model": model, "options": PETS, "metrics": ["mean_ap"]}, methods=[nine]), data)
+    plan = plan_suite(suite_of({"model": model, "options": PETS, "metrics": ["mean_ap"]}, methods=[nine]), data)
     with pytest.raises(RelpropError, match="only_block"):
-        check(plan, plan.tasks)
+        check_tasks(plan, plan.tasks)

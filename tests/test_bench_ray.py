@@ -17,8 +17,8 @@ import pytest
 
 import bench_work
 from relprop.bench.executors import Executor, in_process, on_ray, processes
-from relprop.bench.export import fingerprint, records
-from relprop.bench.runner import Summary, key_of, run
+from relprop.bench.export import fingerprint, result_rows
+from relprop.bench.runner import RunSummary, cell_key, run_cells
 from relprop.bench.store import Store
 from relprop.errors import InputError, RelpropError
 
@@ -26,9 +26,9 @@ if importlib.util.find_spec("ray") is None:  # not importorskip: Ray reads its s
     pytest.skip("needs ray", allow_module_level=True)
 
 
-def ran(folder: Path, work: Any, specs: list[dict[str, Any]], executor: Executor, **options: Any) -> Summary:
+def ran(folder: Path, work: Any, specs: list[dict[str, Any]], executor: Executor, **options: Any) -> RunSummary:
     with Store(folder) as store:
-        return run(store, specs, work, executor=executor, **options)
+        return run_cells(store, specs, work, executor=executor, **options)
 
 
 def family() -> list[psutil.Process]:
@@ -62,9 +62,9 @@ def test_the_same_numbers_everywhere_and_nobody_can_listen_in(tmp_path: Path, mo
         addresses.update(listening())
 
     assert ran(tmp_path / "ray", bench_work.summed, specs, on_ray(num_cpus=2), watch=watch).complete
-    assert list(records(tmp_path / "ray")) == list(records(tmp_path / "here"))
+    assert list(result_rows(tmp_path / "ray")) == list(result_rows(tmp_path / "here"))
     assert len({fingerprint(tmp_path / name) for name in ("here", "processes", "ray")}) == 1
-    assert {row[-1] for row in records(tmp_path / "ray") if row[3] == "threads"} == {1}
+    assert {row[-1] for row in result_rows(tmp_path / "ray") if row[3] == "threads"} == {1}
     assert addresses
     assert all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
@@ -85,7 +85,7 @@ def test_a_dead_worker_is_one_failure(tmp_path: Path) -> None:
 
 def test_ctrl_c_leaves_nothing_behind() -> None:
     """A function made here travels, too."""
-    before, cells = family(), [(key_of(spec), spec) for spec in bench_work.specs(50)]
+    before, cells = family(), [(cell_key(spec), spec) for spec in bench_work.specs(50)]
     outcomes = on_ray(num_cpus=1)(lambda spec: spec["number"], cells)
     assert next(outcomes).error is None
     started = [process for process in family() if process not in before]

@@ -12,14 +12,14 @@ from transformers import BertConfig, BertForSequenceClassification
 from typer.testing import CliRunner
 
 from relprop.bench import recipes
-from relprop.bench.datasets import Data
-from relprop.bench.recipes import ABOUT, Recipe, start_folder, trained
+from relprop.bench.datasets import Dataset
+from relprop.bench.recipes import ABOUT, Recipe, pretrained_source, train_model
 from relprop.cli import app
 from relprop.errors import InputError
 from tokenizers_for_tests import WORDS, wordpiece
 
 RECIPE = Recipe("reviews", "", "reviews", epochs=6, rate=3e-3, batch_size=8, max_length=16)
-DATA = Data("reviews", "", "text", ("bad", "good"), "label", files={"train": "r.jsonl", "test": "r.jsonl"})
+DATA = Dataset("reviews", "", "text", ("bad", "good"), "label", files={"train": "r.jsonl", "test": "r.jsonl"})
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def test_a_recipe_learns_and_its_accuracy_is_recorded(start, tmp_path):
-    folder, about = trained(RECIPE, DATA, tmp_path, start)
+    folder, about = train_model(RECIPE, DATA, tmp_path, start)
     assert about["accuracy"]["test"] > 0.9
     assert (about["train_examples"], about["examples"]) == (60, {"test": 60})
     assert json.loads((folder / ABOUT).read_text()) == about
@@ -57,27 +57,27 @@ def test_a_recipe_learns_and_its_accuracy_is_recorded(start, tmp_path):
 
 def test_a_trained_model_is_not_trained_again(start, tmp_path):
     steps: list[int] = []
-    first = trained(RECIPE, DATA, tmp_path, start, said=lambda _, step, *__: steps.append(step))
+    first = train_model(RECIPE, DATA, tmp_path, start, progress=lambda _, step, *__: steps.append(step))
     count = len(steps)
     assert count == 6 * 8
-    assert trained(RECIPE, DATA, tmp_path, start, said=lambda _, step, *__: steps.append(step)) == first
+    assert train_model(RECIPE, DATA, tmp_path, start, progress=lambda _, step, *__: steps.append(step)) == first
     assert len(steps) == count
 
 
 def test_another_recipe_or_other_data_is_another_model(start, tmp_path):
     short = replace(RECIPE, epochs=1)
-    one, _ = trained(short, DATA, tmp_path, start)
-    two, _ = trained(replace(short, seed=1), DATA, tmp_path, start)
+    one, _ = train_model(short, DATA, tmp_path, start)
+    two, _ = train_model(replace(short, seed=1), DATA, tmp_path, start)
     with (tmp_path / "r.jsonl").open("a") as file:
         file.write('\n{"text": "very good", "label": 1}')
-    three, _ = trained(short, DATA, tmp_path, start)
+    three, _ = train_model(short, DATA, tmp_path, start)
     assert len({one, two, three}) == 3
 
 
 def test_a_stopped_training_goes_on_to_the_same_weights(start, tmp_path, monkeypatch):
-    calm, _ = trained(RECIPE, DATA, tmp_path, start)
+    calm, _ = train_model(RECIPE, DATA, tmp_path, start)
     monkeypatch.setenv("RELPROP_CACHE", str(tmp_path / "other"))
-    monkeypatch.setattr(recipes, "_EVERY", 0.0)
+    monkeypatch.setattr(recipes, "_SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     seen: list[int] = []
 
     def stop_at(last: int) -> Any:
@@ -90,8 +90,8 @@ def test_a_stopped_training_goes_on_to_the_same_weights(start, tmp_path, monkeyp
 
     for last in (7, 20):
         with pytest.raises(KeyboardInterrupt):
-            trained(RECIPE, DATA, tmp_path, start, said=stop_at(last))
-    folder, _ = trained(RECIPE, DATA, tmp_path, start, said=stop_at(0))
+            train_model(RECIPE, DATA, tmp_path, start, progress=stop_at(last))
+    folder, _ = train_model(RECIPE, DATA, tmp_path, start, progress=stop_at(0))
     assert seen == [*range(1, 8), *range(7, 21), *range(20, 49)]  # the step that was interrupted is done again
     assert folder != calm
     for name, values in weights(calm).items():
@@ -102,13 +102,13 @@ def test_a_stopped_training_goes_on_to_the_same_weights(start, tmp_path, monkeyp
 def test_a_start_that_cannot_be_loaded_is_said_plainly(start, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="training cannot start from"):
-        trained(RECIPE, DATA, tmp_path, str(tmp_path / "empty"))
+        train_model(RECIPE, DATA, tmp_path, str(tmp_path / "empty"))
 
 
 def test_minilm_is_the_installed_package_or_the_hubs(monkeypatch):
     monkeypatch.setattr(recipes.importlib.util, "find_spec", lambda _: None)
-    assert start_folder("minilm") == "sentence-transformers/all-MiniLM-L6-v2"
-    assert start_folder("some/model") == "some/model"
+    assert pretrained_source("minilm") == "sentence-transformers/all-MiniLM-L6-v2"
+    assert pretrained_source("some/model") == "some/model"
 
 
 def suite_with(folder: Path, start: str, second: str) -> Path:

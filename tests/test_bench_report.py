@@ -13,21 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relprop.bench.measured import Measured
-from relprop.bench.planning import planned
+from relprop.bench.cell_work import CellWork
+from relprop.bench.measurements import Measurements
 from relprop.bench.report import Results, figures, plots, read_results, write_report
-from relprop.bench.report.blocks import Bullets, Grid, Heatmaps, Text
-from relprop.bench.report.comparing import compared
-from relprop.bench.report.estimates import estimate, share, statistic_of
-from relprop.bench.report.exhibits import texts
-from relprop.bench.report.page import sections
+from relprop.bench.report.blocks import Bullets, Heatmaps, Panel, Paragraph, Series, TableBlock
+from relprop.bench.report.comparison import compare
+from relprop.bench.report.exhibits import heatmaps
+from relprop.bench.report.metric_statistics import metric_statistic, share
+from relprop.bench.report.page import report_sections
 from relprop.bench.report.published import read_published
-from relprop.bench.report.tables import score_table, wanted
-from relprop.bench.runner import run
-from relprop.bench.running import begin
-from relprop.bench.store import Row, Store
+from relprop.bench.report.tables import score_table, tables_to_show
+from relprop.bench.runner import run_cells
+from relprop.bench.store import Store, StoredResult
+from relprop.bench.suite_folder import record_plan
+from relprop.bench.suite_plan import plan_suite
 from relprop.bench.suites import Method, Suite, Table, Task, suite_from
-from relprop.bench.working import Work
+from relprop.bootstrap import bootstrap
 from relprop.errors import InputError, UnknownNameError
 from relprop.explanation import Explanation
 from relprop.metrics import Conservation, Segmentation
@@ -70,7 +71,7 @@ SUITE: dict[str, Any] = {
 class Working:
     """Real work, with a ceiling added, and a cell that always fails."""
 
-    work: Work
+    work: CellWork
 
     def __call__(self, spec: dict[str, Any]) -> dict[str, Any]:
         if spec["task"]["name"] == "Own" and 5 in spec["places"]:
@@ -89,10 +90,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("bench")
     (base / "own.jsonl").write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in TEXTS))
     suite = suite_from(SUITE, "small", "the test's suite")
-    plan = planned(suite, base)
-    begin(plan, base / "run", "relprop bench run small --out 'a b'")
+    plan = plan_suite(suite, base)
+    record_plan(plan, base / "run", "relprop bench run small --out 'a b'")
     with Store(base / "run") as store:
-        run(store, plan.specs, Working(Work(plan.places)))
+        run_cells(store, plan.specs, Working(CellWork(plan.locations)))
         store.note("environment", json.dumps({"torch": "2.13.0", "cpu": "<fast>"}))
         store.note("models", json.dumps({"sentiment": {"accuracy": {"test": 0.875}, "weights": "abc"}}))
     return base / "run"
@@ -222,7 +223,7 @@ def test_nothing_is_loaded_from_outside(report: Path) -> None:
         assert name != "src" or value.startswith("data:"), value
         assert name != "href" or value.startswith("#"), value
         assert not name.startswith("on"), name
-    assert "url(" not in text
+    assert not re.search(r"url\((?!#)", text)
     assert "@import" not in text
     assert "http://" not in text
     assert "https://" not in text
@@ -258,7 +259,7 @@ def test_failures_command_environment_and_models_are_told(report: Path) -> None:
     assert "no &lt;memory&gt; left &amp; no hope" in text
     assert "ValueError: no <memory> left & no hope" in plain, "in a block of code, as it was said"
     for page in (text, plain):
-        assert "Own, examples 3, 4, 5: tried 3 times, in vain." in page
+        assert "Own, examples 3, 4, 5: failed 3 times." in page
         assert "This run is not complete: 1 parts of the work failed and 0 are still to be done." in page
         assert "87.5 %" in page
         assert "&lt;fast&gt;" in page
@@ -276,7 +277,7 @@ def test_cost_is_told_in_gradients(folder: Path, report: Path) -> None:
 def test_heatmaps_and_the_difference_that_the_suite_asks_for(folder: Path) -> None:
     """Each scaled to its strongest word."""
     results = read_results(folder)
-    found = [block for block in texts(results) if isinstance(block, Heatmaps)]
+    found = [block for block in heatmaps(results) if isinstance(block, Heatmaps)]
     assert len(found) == 2
     exhibits = {
         one["method"]: Explanation.from_json(one["explanation"]).without_special()
@@ -333,7 +334,7 @@ def slowly(metric: str, columns: dict[str, Any]) -> float:
     "metric", ["auac", "conservation_correlation", "conservation_gap", "pixel_accuracy", "mean_iou"]
 )
 def test_statistics_of_samples_drawn_anew(metric: str) -> None:
-    statistic = statistic_of(metric, COLUMNS)
+    statistic = metric_statistic(metric, COLUMNS)
     assert statistic is not None
     weights = np.random.default_rng(1).multinomial(9, np.full(9, 1 / 9), size=20)
     for found, counts in zip(statistic(weights.astype(float)), weights, strict=True):
@@ -342,21 +343,21 @@ def test_statistics_of_samples_drawn_anew(metric: str) -> None:
 
 
 def test_a_metric_without_columns_is_not_there() -> None:
-    assert statistic_of("auac", {"total": [1.0]}) is None
-    assert statistic_of("conservation_gap", {"total": [1.0]}) is None
-    constant = statistic_of("conservation_correlation", {"total": [1.0, 1.0], "value": [1.0, 2.0]})
+    assert metric_statistic("auac", {"total": [1.0]}) is None
+    assert metric_statistic("conservation_gap", {"total": [1.0]}) is None
+    constant = metric_statistic("conservation_correlation", {"total": [1.0, 1.0], "value": [1.0, 2.0]})
     assert constant is not None
-    assert estimate(constant, 2, 0) is None
-    nothing = statistic_of("auac", {"auac": [float("nan")] * 3})
+    assert bootstrap(constant, 2, 0) is None
+    nothing = metric_statistic("auac", {"auac": [float("nan")] * 3})
     assert nothing is not None
-    assert estimate(nothing, 3, 0) is None
+    assert bootstrap(nothing, 3, 0) is None
 
 
 def test_intervals_hold_the_mean_repeat_and_are_paired() -> None:
     values = np.random.default_rng(2).normal(size=200)
-    statistic = statistic_of("x", {"x": list(values)})
+    statistic = metric_statistic("x", {"x": list(values)})
     assert statistic is not None
-    one, again, other = estimate(statistic, 200, 5), estimate(statistic, 200, 5), estimate(statistic, 200, 6)
+    one, again, other = bootstrap(statistic, 200, 5), bootstrap(statistic, 200, 5), bootstrap(statistic, 200, 6)
     assert one is not None
     assert again is not None
     assert other is not None
@@ -364,9 +365,9 @@ def test_intervals_hold_the_mean_repeat_and_are_paired() -> None:
     assert low < values.mean() < high
     assert high - low == pytest.approx(2 * 1.96 * values.std() / 200**0.5, rel=0.1)
     assert one.interval() == again.interval() != other.interval()
-    shifted = statistic_of("x", {"x": list(values + 0.01)})
+    shifted = metric_statistic("x", {"x": list(values + 0.01)})
     assert shifted is not None
-    near = estimate(shifted, 200, 5)
+    near = bootstrap(shifted, 200, 5)
     assert near is not None
     assert near.minus(one).interval() == pytest.approx((0.01, 0.01)), "paired, the difference is sure"
 
@@ -406,7 +407,7 @@ class Made:
         methods = tuple(Method(label, {}, label, self.printed.get(label, label)) for label in self.scores)
         count = len(next(iter(next(iter(self.scores.values())).values())))
         suite = Suite("made", "Made up", methods, (Task(self.task, "m"),), **more)
-        return Results(suite, {self.task: Measured(list(range(count)), self.scores)})
+        return Results(suite, {self.task: Measurements(list(range(count)), self.scores)})
 
 
 def noisy(mean: float, spread: float = 0.01) -> list[float]:
@@ -418,7 +419,7 @@ def test_order_is_compared_with_the_papers() -> None:
     ours = {"A-Last": noisy(0.71), "Rollout": noisy(0.7099, -0.2), "GI": noisy(0.9), "LRP(AH)": noisy(0.8)}
     results = Made({label: {"auac": values} for label, values in ours.items()}).results()
     table = Table("T", "auac", "ali22_table1_auac")
-    column = compared(results, table, "SST-2")
+    column = compare(results, table, "SST-2")
     assert column.agreement() == pytest.approx(1 - 6 * 4 / (4 * 15))
     assert [(one.first, one.second) for one in column.reversals()] == [("LRP(AH)", "GI")]
     said = next(block for block in score_table(results, table) if isinstance(block, Bullets)).items[0]
@@ -432,13 +433,13 @@ def test_lower_can_be_better() -> None:
     """By AU-MSE the paper has LRP(AH) ahead of GI; here it is behind."""
     ours = {"A-Last": noisy(3.0), "GI": noisy(1.0), "LRP(AH)": noisy(2.0)}
     results = Made({label: {"au_mse": values} for label, values in ours.items()}).results()
-    column = compared(results, Table("T", "au_mse", "ali22_table2_aumse"), "SST-2")
+    column = compare(results, Table("T", "au_mse", "ali22_table2_aumse"), "SST-2")
     assert [(one.first, one.second) for one in column.reversals()] == [("LRP(AH)", "GI")]
 
 
-def grids(results: Results) -> Iterator[Grid]:
-    for table in wanted(results):
-        yield from (block for block in score_table(results, table) if isinstance(block, Grid))
+def grids(results: Results) -> Iterator[TableBlock]:
+    for table in tables_to_show(results):
+        yield from (block for block in score_table(results, table) if isinstance(block, TableBlock))
 
 
 def test_nan_is_left_out_and_told() -> None:
@@ -446,20 +447,20 @@ def test_nan_is_left_out_and_told() -> None:
         {"a": {"auac": [0.5, float("nan"), 0.7, 0.9]}, "b": {"auac": [float("nan")] * 4}, "c": {"aopc": [1.0] * 4}}
     )
     auac, aopc = grids(made.results(metrics=("auac", "aopc")))
-    assert [line.name for line in auac.lines] == ["a"], "b has no number at all"
-    assert auac.lines[0].cells[0].text.startswith("0.700 ± ")
-    assert [cell.text for cell in aopc.lines[0].cells] == ["1.000"], "without spread there is no interval"
-    notes = [block.text for block in score_table(made.results(), Table("T", "auac")) if isinstance(block, Text)]
+    assert [line.name for line in auac.rows] == ["a"], "b has no number at all"
+    assert auac.rows[0].cells[0].text.startswith("0.700 ± ")
+    assert [cell.text for cell in aopc.rows[0].cells] == ["1.000"], "without spread there is no interval"
+    notes = [block.text for block in score_table(made.results(), Table("T", "auac")) if isinstance(block, Paragraph)]
     assert notes == ["SST-2: not all 4 examples have a number: a 3."]
 
 
 def test_tables_of_a_suite_without_any_and_of_metrics_that_no_table_shows() -> None:
     made = Made({"a": {"aopc": [1.0, 2.0], "auac": [0.1, 0.2], "other": [1.0, 1.0]}})
-    assert [table.metric for table in wanted(made.results(metrics=("aopc", "auac")))] == ["aopc", "auac"]
+    assert [table.metric for table in tables_to_show(made.results(metrics=("aopc", "auac")))] == ["aopc", "auac"]
     tables = (Table("Mine", "auac", scale=100.0),)
     results = made.results(metrics=("aopc", "auac"), tables=tables)
-    assert [table.title[:4] for table in wanted(results)] == ["Mine", "aopc"]
-    assert next(grids(results)).lines[0].cells[0].text == "15.00 ± 5.00"
+    assert [table.title[:4] for table in tables_to_show(results)] == ["Mine", "aopc"]
+    assert next(grids(results)).rows[0].cells[0].text == "15.00 ± 5.00"
 
 
 def test_a_table_by_tasks_of_a_paper_that_has_methods_across() -> None:
@@ -468,7 +469,7 @@ def test_a_table_by_tasks_of_a_paper_that_has_methods_across() -> None:
     table = Table(
         "T", "negative_auc_predicted", "chefer21_table1_perturbation", "negative predicted", "{method}", scale=100
     )
-    assert str(compared(made.results(), table, "ImageNet").paper["a"]) == "53.1"
+    assert str(compare(made.results(), table, "ImageNet").paper["a"]) == "53.1"
 
 
 def test_curves_are_means_of_what_is_known() -> None:
@@ -477,23 +478,64 @@ def test_curves_are_means_of_what_is_known() -> None:
     measured.add_curve("random", "auac", [0, 0.5, 1], [[0, 0, 0], [0, 0, 1]])
     measured.add_curve("a", "auac", [0, 0.5, 1], [[0, 1, 1], [0, float("nan"), 1]])
     (plot,) = figures.curves(results)
-    frame = plots.Frame.around([0, 0.5, 1], [0, 1, 0.5])
-    expected = "L".join("{} {}".format(*frame.at(*point)) for point in ((0, 0), (0.5, 1), (1, 1)))
-    assert f'd="M{expected}"' in plot.panels[0].drawing
-    assert [(one.name, bool(one.dash)) for one in plot.legend] == [("a", False), ("random", True)]
+    assert [(one.style.name, one.points) for one in plot.panels[0].series] == [
+        ("random", [(0, 0), (0.5, 0), (1, 0.5)]),
+        ("a", [(0, 0), (0.5, 1), (1, 1)]),
+    ], "references below the methods"
+    assert [(one.name, one.dash) for one in plot.legend] == [("a", "solid"), ("random", "dashed")]
     assert plot.legend[1].colour == plots.GREY
 
 
 def test_every_method_has_its_own_line_style() -> None:
-    styles = [plots.key("", number) for number in range(18)]
+    styles = [plots.line_style("", number) for number in range(18)]
     assert len({(one.colour, one.dash) for one in styles}) == 18
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3.2, 17), (0.70, 0.71), (1e-7, 2e-7), (0, 3e6)])
-def test_ticks_are_few_and_within(low: float, high: float) -> None:
-    found = plots.ticks(low, high)
-    assert 2 <= len(found) <= 6
-    assert low - 1e-9 <= min(found) < max(found) <= high * (1 + 1e-9)
+def panel(*series: Series, title: str = "A & <b> $x$") -> Panel:
+    return Panel(title, f"what {title} shows", "x", "y", series)
+
+
+def path_points(svg: str, colour: str) -> list[tuple[float, float]]:
+    """The vertices of the only path of this colour, in units of the drawing."""
+    (found,) = [path for path in re.findall(r"<path [^>]*>", svg) if f"stroke: {colour}" in path]
+    return [(float(x), float(y)) for x, y in re.findall(r"[ML] ([\d.]+) ([\d.]+)", found)]
+
+
+def test_a_panel_draws_its_points_where_they_belong() -> None:
+    """Evenly spaced along x, and y upwards: the middle point is three quarters up."""
+    points = [(0.0, 0.0), (0.5, 0.75), (1.0, 1.0)]
+    (x0, y0), (x1, y1), (x2, y2) = path_points(
+        plots.inline_svg(panel(Series(plots.line_style("a", 0), points))), plots.COLOURS[0]
+    )
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=1e-3)
+    assert x2 > x0
+    assert y0 > y1 > y2
+    assert (y0 - y1) / (y0 - y2) == pytest.approx(0.75, abs=1e-3)
+
+
+def test_a_panel_is_transparent_text_that_takes_the_colour_of_the_page() -> None:
+    series = (
+        Series(plots.line_style("a", 0), [(0, 0), (1, 1)]),
+        Series(plots.line_style("b", 1), [(0, 1)], joined=False),
+    )
+    svg = plots.inline_svg(panel(*series))
+    root = ET.fromstring(svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1))
+    svg_name = "{http://www.w3.org/2000/svg}"
+    assert root.get("role") == "img"
+    assert root.findtext(f"{svg_name}title") == "what A & <b> $x$ shows"
+    texts = [one.text for one in root.iter(f"{svg_name}text")]
+    assert {"A & <b> $x$", "x", "y"} <= set(texts), "text as text, and no formulas"
+    assert "fill: currentColor" in svg
+    assert "#ffffff" not in svg
+    assert "<style" not in svg
+
+
+def test_two_drawings_of_a_page_share_no_id(report: Path) -> None:
+    page = Page((report / "report.html").read_text())
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    used = [value.removeprefix("#") for _, name, value in page.attributes if name == "href"]
+    assert set(used) <= set(ids)
 
 
 def test_methods_along_a_line_pictures_heads_and_blocks(tmp_path: Path) -> None:
@@ -512,13 +554,17 @@ def test_methods_along_a_line_pictures_heads_and_blocks(tmp_path: Path) -> None:
         {"kind": "image", "example": 4, "method": "<b>", "target": "cat", "png": png},
         {"kind": "image", "example": 4, "method": "picture", "png": png},
     ])  # fmt: skip
-    found = {section.heading: section.blocks for section in sections(results)}
+    found = {section.heading: section.blocks for section in report_sections(results)}
     assert {"Over a setting", "Curves", "Heads", "Pictures"} <= set(found)
     line: Any = found["Over a setting"][0]
-    assert line.panels[0].drawing.count("<circle") == 3
-    assert ">corrupt</text>" in line.panels[0].drawing
+    (series,) = line.panels[0].series
+    assert [x for x, _ in series.points] == [0.0, 0.1, 0.2]
+    assert all(low <= y <= high for (_, y), (low, high) in zip(series.points, series.intervals, strict=True))
+    drawn = plots.inline_svg(line.panels[0])
+    assert drawn.count("<use") == 3, "a marker per point"
+    assert ">corrupt</text>" in drawn
     pictures: Any = found["Pictures"][0]
-    assert [one.title for one in pictures.pictures] == ["picture", "<b>"], "what is no method comes first"
+    assert [one.title for one in pictures.images] == ["picture", "<b>"], "what is no method comes first"
     assert pictures.caption == "SST-2, example 4 (cat)"
     write_report(results, tmp_path)
     assert "<b>" not in (tmp_path / "report.html").read_text()
@@ -537,6 +583,8 @@ def test_names_that_would_be_one_file_are_two(tmp_path: Path) -> None:
 
 def test_nothing_done_yet_is_still_a_report(tmp_path: Path) -> None:
     suite = Suite("s", "T", (Method("random", {}, "random", "Random"),), (Task("One", "m"),), ("auac",))
-    left = Results(suite, {}, (Row("k", {"task": {"name": "One"}, "places": [1]}, 3, None, None, None),), left=4)
+    left = Results(
+        suite, {}, (StoredResult("k", {"task": {"name": "One"}, "places": [1]}, 3, None, None, None),), left=4
+    )
     write_report(left, tmp_path)
     assert "4 are still to be done" in (tmp_path / "report.md").read_text()

@@ -15,21 +15,21 @@ import pytest
 import bench_work
 from relprop.bench.executors import Executor, in_process, processes
 from relprop.bench.export import fingerprint
-from relprop.bench.runner import key_of, run
-from relprop.bench.store import FILE, Row, Store
+from relprop.bench.runner import cell_key, run_cells
+from relprop.bench.store import FILE, Store, StoredResult
 from relprop.errors import InputError, RelpropError
 
 KILLS, CELLS = 30, 500
 
 
-def rows(folder: Path) -> list[Row]:
+def rows(folder: Path) -> list[StoredResult]:
     with Store(folder, create=False) as store:
         return store.rows()
 
 
 def finish(folder: Path, count: int, executor: Executor = in_process) -> None:
     with Store(folder) as store:
-        assert run(store, bench_work.specs(count), bench_work.square, executor=executor).complete
+        assert run_cells(store, bench_work.specs(count), bench_work.square, executor=executor).complete
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +91,9 @@ def test_done_cells_are_not_worked_on_again(tmp_path: Path) -> None:
     finish(tmp_path, 5)
     with Store(tmp_path) as store:
         plan = bench_work.specs(8)[::-1]
-        run(store, plan, bench_work.square, watch=lambda outcome, *_: seen.append(outcome.key))
+        run_cells(store, plan, bench_work.square, watch=lambda outcome, *_: seen.append(outcome.key))
         assert [row.spec["number"] for row in store.rows()] == [7, 6, 5, 4, 3, 2, 1, 0]
-    assert seen == [key_of(spec) for spec in plan[:3]]
+    assert seen == [cell_key(spec) for spec in plan[:3]]
 
 
 def test_a_result_is_stored_once(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_result_is_stored_once(tmp_path: Path) -> None:
         store.succeed("a", {"x": 1}, 0.1)
         store.succeed("a", {"x": 2}, 0.1)
         assert store.fail("a", "late") == 0
-        assert store.rows() == [Row("a", {}, 0, None, {"x": 1}, 0.1)]
+        assert store.rows() == [StoredResult("a", {}, 0, None, {"x": 1}, 0.1)]
 
 
 def test_a_cell_that_fails_is_tried_and_set_aside(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_cell_that_fails_is_tried_and_set_aside(tmp_path: Path) -> None:
     outcomes = []
     with Store(tmp_path) as store:
         specs = bench_work.specs(8)
-        summary = run(store, specs, unlucky, watch=lambda outcome, done, total: outcomes.append((done, total)))
+        summary = run_cells(store, specs, unlucky, watch=lambda outcome, done, total: outcomes.append((done, total)))
         assert (summary.done, summary.left, summary.complete) == (7, 0, False)
         (bad,) = summary.quarantined
         assert (bad.spec["number"], bad.failures) == (5, 3)
@@ -124,15 +124,15 @@ def test_a_cell_that_fails_is_tried_and_set_aside(tmp_path: Path) -> None:
         assert "ValueError: no luck (test_bench_runner.py:" in bad.error
         assert len(outcomes) == 10
         assert outcomes[-1] == (8, 8)
-        assert run(store, specs, unlucky).quarantined[0].failures == 3
-        store.forgive()
-        assert run(store, specs, bench_work.square).complete
+        assert run_cells(store, specs, unlucky).quarantined[0].failures == 3
+        store.forget_failures()
+        assert run_cells(store, specs, bench_work.square).complete
 
 
 def test_a_dying_worker_is_blamed_alone(tmp_path: Path) -> None:
     """The cell that kills its worker is set aside; those that shared the pool with it have no failure on them."""
     with Store(tmp_path) as store:
-        summary = run(store, bench_work.specs(8), bench_work.poisonous, executor=processes(2), tries=2)
+        summary = run_cells(store, bench_work.specs(8), bench_work.poisonous, executor=processes(2), tries=2)
         assert {row.spec["number"]: row.error for row in summary.quarantined}.keys() == {3, 5}
         by_number = {row.spec["number"]: row for row in store.rows()}
         assert by_number[3].error == "the worker died"

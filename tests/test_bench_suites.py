@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from relprop.bench.catalog import Catalog, own_catalog
-from relprop.bench.datasets import Data, Example, digest
-from relprop.bench.planning import check, check_room, planned, sampled
-from relprop.bench.suites import Suite, read_suite, shipped, suite_from
-from relprop.bench.working import aligned
+from relprop.bench.catalog import Catalog, shipped_catalog
+from relprop.bench.cell_work import align_labels
+from relprop.bench.datasets import Dataset, Example, content_digest
+from relprop.bench.suite_plan import check_disk_space, check_tasks, plan_suite, sample_indices
+from relprop.bench.suites import Suite, read_suite, shipped_suites, suite_from
 from relprop.errors import InputError, RelpropError, UnknownNameError
 
 REVIEWS = [("a gorgeous film", 1), ("dull and witless", 0), ("warm, funny, wise", 1), ("a mess", 0)]
@@ -49,8 +49,8 @@ def suite(**more: object):
 
 
 def dry_run(asked: Suite, folder: Path) -> None:
-    plan = planned(asked, folder)
-    check(plan, plan.tasks)
+    plan = plan_suite(asked, folder)
+    check_tasks(plan, plan.tasks)
 
 
 @pytest.mark.parametrize(
@@ -67,34 +67,34 @@ def test_files_of_every_kind_are_read(tmp_path, name, content, settings, zipped)
     path = tmp_path / (f"{name}.gz" if zipped else name)
     path.write_bytes(gzip.compress(content.encode()) if zipped else content.encode())
     given = {"title": "", "classes": ("negative", "positive"), "text": "text", "label": "label", **settings}
-    data = Data("x", files={"test": path.name}, **given)
+    data = Dataset("x", files={"test": path.name}, **given)
     assert data.examples("test", tmp_path) == [Example("good one", 1), Example("bad", 0)]
 
 
 def test_a_quote_is_a_quote_where_cells_are_not_quoted(tmp_path):
     (tmp_path / "x.tsv").write_text('"good" one\t1\n')
-    data = Data("x", "", 0, ("negative", "positive"), 1, files={"test": "x.tsv"}, quoted=False)
+    data = Dataset("x", "", 0, ("negative", "positive"), 1, files={"test": "x.tsv"}, quoted=False)
     assert data.examples("test", tmp_path)[0].text == '"good" one'
 
 
 def test_values_name_classes_and_leave_out_the_rest(tmp_path):
     (tmp_path / "x.csv").write_text("text,stars\nfine,4\nso so,3\nbad,1\n")
     values = {"negative": ("1", "2"), "positive": ("4", "5")}
-    data = Data("x", "", "text", ("negative", "positive"), "stars", files={"test": "x.csv"}, values=values)
+    data = Dataset("x", "", "text", ("negative", "positive"), "stars", files={"test": "x.csv"}, values=values)
     assert data.examples("test", tmp_path) == [Example("fine", 1), Example("bad", 0)]
 
 
 def test_rows_cut_a_file_into_splits(tmp_path):
     write_reviews(tmp_path)
     files = {"train": "reviews.jsonl", "test": "reviews.jsonl"}
-    data = Data("x", "", "text", ("a", "b"), "label", files=files, rows={"train": (0, 3), "test": (3, 4)})
+    data = Dataset("x", "", "text", ("a", "b"), "label", files=files, rows={"train": (0, 3), "test": (3, 4)})
     assert [len(data.examples(split, tmp_path)) for split in ("train", "test")] == [3, 1]
 
 
 def test_pairs_and_evidence(tmp_path):
     row = {"p": "one", "h": "two", "label": 0, "e": [[{"start_token": 0, "end_token": 1}]]}
     (tmp_path / "x.jsonl").write_text(json.dumps(row))
-    data = Data("x", "", ("p", "h"), ("a", "b"), "label", files={"test": "x.jsonl"}, evidence="e")
+    data = Dataset("x", "", ("p", "h"), ("a", "b"), "label", files={"test": "x.jsonl"}, evidence="e")
     assert data.examples("test", tmp_path) == [Example(("one", "two"), 0, ((0, 1),))]
 
 
@@ -109,7 +109,7 @@ def test_pairs_and_evidence(tmp_path):
 )
 def test_a_wrong_file_is_said_plainly(tmp_path, content, message):
     (tmp_path / "x.jsonl").write_text(content)
-    data = Data("x", "", "text", ("negative", "positive"), "label", files={"test": "x.jsonl"})
+    data = Dataset("x", "", "text", ("negative", "positive"), "label", files={"test": "x.jsonl"})
     with pytest.raises(InputError) as error:
         data.examples("test", tmp_path)
     assert message in str(error.value)
@@ -117,7 +117,7 @@ def test_a_wrong_file_is_said_plainly(tmp_path, content, message):
 
 def test_a_missing_file_says_what_data_should_name(tmp_path):
     with pytest.raises(InputError, match="--data names the folder that holds"):
-        own_catalog().dataset("sst2").examples("test", tmp_path)
+        shipped_catalog().dataset("sst2").examples("test", tmp_path)
 
 
 def test_the_hub_is_asked_with_its_own_names(monkeypatch):
@@ -128,7 +128,7 @@ def test_the_hub_is_asked_with_its_own_names(monkeypatch):
         return [{"question1": "a?", "question2": "b?", "label": 1}]
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
-    data = own_catalog().dataset("qqp")
+    data = shipped_catalog().dataset("qqp")
     assert data.examples("test", None) == [Example(("a?", "b?"), 1)]  # the hub's labels are numbers, the file's not
     assert asked == {"name": "nyu-mll/glue", "config": "qqp", "split": "validation"}
 
@@ -136,10 +136,10 @@ def test_the_hub_is_asked_with_its_own_names(monkeypatch):
 def test_without_the_datasets_package_the_hub_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(RelpropError, match=r"pip install .relprop\[bench\]"):
-        own_catalog().dataset("sst2").examples("test", None)
+        shipped_catalog().dataset("sst2").examples("test", None)
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_suites())
 def test_shipped_suites_are_right(name):
     suite = read_suite(name)
     assert suite.title
@@ -161,17 +161,42 @@ def test_shipped_suites_are_right(name):
         ({"samples": 3}, 'did you mean "sample"?'),
         ({"tasks": [{**TASK, "data": "review"}]}, 'dataset "review" is unknown; did you mean "reviews"?'),
         ({"tasks": [{**TASK, "model": "recipe:sst"}]}, 'recipe "sst" is unknown'),
-        ({"tasks": [{**TASK, "explain": "truth"}]}, "is one of 'label', 'predicted', got 'truth'"),
+        (
+            {"tasks": [{**TASK, "explain": "truth"}]},
+            "\"explain\" of task 1 of \"mine.toml\" should be 'label' or 'predicted', got 'truth'",
+        ),
         ({"tasks": [{**TASK, "without": ["lrp"]}]}, 'method of task "reviews" "lrp" is unknown'),
         ({"tasks": [{**TASK, "chunk": 0}]}, '"chunk" of task "reviews" must be at least 1'),
         ({"tasks": [{"name": "reviews"}]}, 'task 1 of "mine.toml" lacks "model"'),
-        ({"data": {"reviews": {**DATA, "text": 1.5}}}, '"text" of [data.reviews] in "mine.toml" should be'),
+        (
+            {"tasks": [{**TASK, "modle": "x"}]},
+            'setting of task 1 of "mine.toml" "modle" is unknown; did you mean "model"?',
+        ),
+        ({"tasks": ["sst2"]}, "task 1 of \"mine.toml\" should be a table of settings, got 'sst2'"),
+        ({"tasks": [{**TASK, "chunk": True}]}, '"chunk" of task 1 of "mine.toml" should be a whole number, got True'),
+        ({"metrics": [3]}, '"metrics" of "mine.toml" should be a text, got 3'),
+        (
+            {"data": {"reviews": {**DATA, "text": 1.5}}},
+            '"text" of [data.reviews] in "mine.toml" should be a text or a whole number or a list, got 1.5',
+        ),
+        (
+            {"data": {"reviews": {**DATA, "rows": {"test": [1]}}}},
+            '"rows" of [data.reviews] in "mine.toml" should be a lo',
+        ),
+        ({"data": {"reviews": 3}}, '[data.reviews] in "mine.toml" should be a table of settings, got 3'),
+        ({"data": {"reviews": {**DATA, "label": None}}}, 'needs one of "label" (with "classes") and "answer"'),
     ],
 )
 def test_a_wrong_suite_is_said_plainly(change, message):
     with pytest.raises((InputError, UnknownNameError)) as error:
         suite(**change)
     assert message in str(error.value)
+
+
+def test_without_pydantic_a_suite_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(RelpropError, match=r"pip install .relprop\[bench\]"):
+        suite()
 
 
 def test_a_suite_that_is_no_toml_or_not_there(tmp_path):
@@ -183,22 +208,22 @@ def test_a_suite_that_is_no_toml_or_not_there(tmp_path):
 
 
 def test_the_sample_is_drawn_by_the_seed_and_no_larger_than_the_data():
-    assert sampled(5, 9, 0) == [0, 1, 2, 3, 4]
-    assert sampled(100, 5, 0) == sampled(100, 5, 0) != sampled(100, 5, 1)
-    assert sampled(100, 5, 0) == sorted(set(sampled(100, 5, 0)))
+    assert sample_indices(5, 9, 0) == [0, 1, 2, 3, 4]
+    assert sample_indices(100, 5, 0) == sample_indices(100, 5, 0) != sample_indices(100, 5, 1)
+    assert sample_indices(100, 5, 0) == sorted(set(sample_indices(100, 5, 0)))
 
 
 def test_cells_are_cut_by_chunk_and_named_by_content(tmp_path):
-    from relprop.bench.runner import key_of
+    from relprop.bench.runner import cell_key
 
     write_reviews(tmp_path)
-    one = planned(suite(tasks=[{**TASK, "chunk": 3}]), tmp_path)
+    one = plan_suite(suite(tasks=[{**TASK, "chunk": 3}]), tmp_path)
     assert [spec["places"] for spec in one.specs] == [[0, 1, 2], [3]]
     other = tmp_path / "other"
     other.mkdir()
     write_reviews(other, [*REVIEWS[:3], ("another mess", 0)])
-    two = planned(suite(tasks=[{**TASK, "chunk": 3}]), other)
-    keys = [[key_of(spec) for spec in plan.specs] for plan in (one, two)]
+    two = plan_suite(suite(tasks=[{**TASK, "chunk": 3}]), other)
+    keys = [[cell_key(spec) for spec in plan.specs] for plan in (one, two)]
     assert keys[0][0] == keys[1][0]  # the same three reviews, wherever they lie
     assert keys[0][1] != keys[1][1]
     assert str(tmp_path) not in json.dumps(one.specs)
@@ -209,7 +234,7 @@ def test_cells_are_cut_by_chunk_and_named_by_content(tmp_path):
     [
         ({"metrics": ["pixel_accuracy"]}, 'task "reviews"'),
         ({"metrics": []}, "got none"),
-        ({"methods": []}, "there is no method to be measured"),
+        ({"methods": []}, "there is no method to measure"),
         ({"tasks": [{**TASK, "model": "pets"}]}, "is a model of images"),
         ({"tasks": [{**TASK, "replacement": "blank"}]}, 'the tokenizer has no "blank" token'),
         ({"tasks": [{**TASK, "kind": "faithful"}]}, 'kind of task "faithful" is unknown'),
@@ -232,9 +257,11 @@ def test_a_label_outside_the_models_classes_is_found_before_work(tmp_path):
 
 def test_classes_of_the_same_names_go_by_name():
     task = suite().tasks[0]
-    found = aligned([Example("a", 0), Example("b", 1)], ["Positive", "Negative"], {0: "negative", 1: "positive"}, task)
+    found = align_labels(
+        [Example("a", 0), Example("b", 1)], ["Positive", "Negative"], {0: "negative", 1: "positive"}, task
+    )
     assert [one.label for one in found] == [1, 0]
-    kept = aligned([Example("a", 0)], ["bad", "good"], {0: "LABEL_0", 1: "LABEL_1"}, task)
+    kept = align_labels([Example("a", 0)], ["bad", "good"], {0: "LABEL_0", 1: "LABEL_1"}, task)
     assert [one.label for one in kept] == [0]
 
 
@@ -243,27 +270,32 @@ def test_a_full_disk_is_found_before_work(tmp_path, monkeypatch):
 
     monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10 * 2**20))
     with pytest.raises(RelpropError, match="nearly full: 10 MB free"):
-        check_room(tmp_path / "not" / "there" / "yet")
+        check_disk_space(tmp_path / "not" / "there" / "yet")
 
 
 def test_data_that_changed_since_it_was_planned_is_refused(tmp_path):
-    from relprop.bench.working import Work, _examples
+    from relprop.bench.cell_work import CellWork, _examples
 
     write_reviews(tmp_path)
-    plan = planned(suite(), tmp_path)
+    plan = plan_suite(suite(), tmp_path)
     _examples.cache_clear()
     write_reviews(tmp_path, [("something else", 1), *REVIEWS[1:]])
     with pytest.raises(InputError, match="the data has changed"):
-        Work(plan.places)(plan.specs[0])
+        CellWork(plan.locations)(plan.specs[0])
 
 
 def test_a_digest_tells_texts_and_labels_apart():
-    seen = {digest([Example("a", 0)]), digest([Example("a", 1)]), digest([Example("b", 0)]), digest([])}
+    seen = {
+        content_digest([Example("a", 0)]),
+        content_digest([Example("a", 1)]),
+        content_digest([Example("b", 0)]),
+        content_digest([]),
+    }
     assert len(seen) == 4
 
 
 def test_recipes_that_start_from_each_other_are_refused():
-    own = own_catalog()
+    own = shipped_catalog()
     from dataclasses import replace
 
     a, b = (replace(own.recipe("sst2"), name=name, start=f"recipe:{start}") for name, start in ("ab", "ba"))

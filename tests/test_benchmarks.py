@@ -8,7 +8,7 @@ import cost
 import methods
 import relprop
 
-SMALL = cost.Work("small", 24)
+SMALL = cost.CellWork("small", 24)
 
 
 def small(_: cost.Work) -> BertForSequenceClassification:

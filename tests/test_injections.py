@@ -24,13 +24,13 @@ import page_for_tests
 from explanations import of_text
 from page_for_tests import explain, file, shown, visit
 from relprop.audit import names
-from relprop.bench.planning import planned
+from relprop.bench.cell_work import CellWork
 from relprop.bench.report import read_results, write_report
-from relprop.bench.runner import run
-from relprop.bench.running import begin
+from relprop.bench.runner import run_cells
 from relprop.bench.store import Store
+from relprop.bench.suite_folder import record_plan
+from relprop.bench.suite_plan import plan_suite
 from relprop.bench.suites import suite_from
-from relprop.bench.working import Work
 from relprop.explainer import Explainer
 from relprop.explanation import to_html as images_html
 from relprop.render.visible import visible
@@ -262,10 +262,10 @@ def test_rows_of_a_benchmark_stay_texts(browser: Any, tmp_path: Path) -> None:
     rows = [json.dumps({"text": text, "label": i % 2}) for i, text in enumerate(STRINGS)]
     (tmp_path / "own.jsonl").write_text("\n".join(rows))
     task = {"name": STRINGS[1], "model": "sentiment", "data": "own", "chunk": 25, "show": 100}
-    plan = planned(suite_from({**SUITE, "tasks": [task]}, "small", STRINGS[2]), tmp_path)
-    begin(plan, tmp_path / "run", STRINGS[3])
+    plan = plan_suite(suite_from({**SUITE, "tasks": [task]}, "small", STRINGS[2]), tmp_path)
+    record_plan(plan, tmp_path / "run", STRINGS[3])
     with Store(tmp_path / "run") as store:
-        run(store, plan.specs, Work(plan.places))
+        run_cells(store, plan.specs, CellWork(plan.locations))
     write_report(read_results(tmp_path / "run"), tmp_path / "report")
     page = (tmp_path / "report" / "report.html").read_text()
     assert visible(STRINGS[0]) in unescape(page)

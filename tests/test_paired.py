@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paired import differences, main
-from relprop.bench.measured import Measured
+from relprop.bench.measurements import Measurements
 from relprop.bench.store import Store
 from relprop.errors import InputError
 
@@ -15,7 +15,7 @@ from relprop.errors import InputError
 def run(tmp_path: Path) -> Path:
     """Ten examples: `gae` is ahead by 0.1 on every one, though they differ far more from each other."""
     low = [number / 10 for number in range(10)]
-    found = Measured(list(range(10)))
+    found = Measurements(list(range(10)))
     for label, lead in (("rollout", 0.0), ("gae", 0.1)):
         found.add(label, "auac", [value + lead for value in low])
         found.add(label, "au_mse", [value + lead for value in low])

@@ -19,7 +19,7 @@ import vision_experiments
 from picture_maps import parsed
 from relprop import image_explanation
 from relprop.bench.kinds.picture_data import ARCHIVE
-from relprop.bench.report.estimates import Floats, Statistic, mean
+from relprop.bootstrap import Floats, Statistic, mean
 from relprop.metrics import normalise, pixel_perturbation, segment
 from reporting import Number, Table, less, markdown, numbers
 
@@ -80,7 +80,7 @@ def test_two_heads_of_one_trunk(student: pets_training.PetStudent, data: Path, t
     heads = on_breeds.two_heads(tmp_path / "student.pt")
     pets = on_breeds.draw_both(heads, data, 15, 0)
     assert 0 < len(pets) < 15  # the breed is right of 15, the species of some
-    examples = [things[0].example.resized(24, 24) for things in pets[0].source.opened(pets, {})]
+    examples = [things[0].example.resized(24, 24) for things in pets[0].source.open(pets, {})]
     images = [one.image for one in examples]
     inputs = heads.species.inputs(images)["pixel_values"]
     with torch.no_grad():

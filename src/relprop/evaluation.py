@@ -1,20 +1,21 @@
-"""Methods compared on texts of one's own: every method by every metric, with intervals, as a table."""
+"""Methods compared on the user's own texts: every method by every metric, with intervals, as a table."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from relprop.bootstrap import LEVEL, Floats, bootstrap, mean
 from relprop.metrics import METRICS, Curve, merged
-
-_DRAWS = 2000
+from relprop.metrics.results import Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Per method and metric a curve for every text, in the order given; printed, it is a Markdown table."""
+    """One curve per method, metric and text, in the order given; printed, it is a Markdown table."""
 
     curves: Mapping[str, Mapping[str, Curve]]
 
@@ -23,29 +24,19 @@ class Evaluation:
         return tuple(next(iter(self.curves.values())))
 
     def table(self) -> dict[str, dict[str, float]]:
-        """Per method and metric the mean over texts."""
-        return {method: {m: self._mean(curve) for m, curve in found.items()} for method, found in self.curves.items()}
+        """The mean over texts, by method and metric."""
+        return {method: {m: _mean(curve) for m, curve in found.items()} for method, found in self.curves.items()}
 
-    def interval(self, method: str, metric: str, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
-        """Bootstrap over texts: where the mean lies in this share of the draws."""
-        values = self._known(self.curves[method][metric])
-        draws = np.random.default_rng(seed).integers(len(values), size=(_DRAWS, len(values)))
-        low, high = np.quantile(values[draws].mean(1), [(1 - level) / 2, (1 + level) / 2])
-        return float(low), float(high)
+    def interval(self, method: str, metric: str, level: float = LEVEL, seed: int = 0) -> tuple[float, float]:
+        """The bootstrap interval of the mean over texts."""
+        values = _known(self.curves[method][metric])
+        estimate = bootstrap(mean(values), len(values), seed)
+        return (math.nan, math.nan) if estimate is None else estimate.interval(level)
 
     def best(self, metric: str) -> str:
-        """The method that does best by a metric, whichever way is better."""
+        """The method with the best mean of a metric, which may be the highest or the lowest."""
         sign = 1 if METRICS[metric].better == "higher" else -1
-        return max(self.curves, key=lambda method: sign * self._mean(self.curves[method][metric]))
-
-    @staticmethod
-    def _known(curve: Curve) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        scores = curve.scores()
-        return scores[~np.isnan(scores)]
-
-    def _mean(self, curve: Curve) -> float:
-        known = self._known(curve)
-        return float(known.mean()) if len(known) else float("nan")
+        return max(self.curves, key=lambda method: sign * _mean(self.curves[method][metric]))
 
     def __str__(self) -> str:
         heads = [f"{metric} ({'+' if METRICS[metric].better == 'higher' else '-'})" for metric in self.metrics]
@@ -61,8 +52,8 @@ class Evaluation:
         return "\n".join(lines)
 
 
-def collected(parts: Sequence[Mapping[str, Mapping[str, Curve]]], order: Sequence[int]) -> Evaluation:
-    """One evaluation of the batches' curves, the texts put back into their order."""
+def join_batches(parts: Sequence[Mapping[str, Mapping[str, Curve]]], order: Sequence[int]) -> Evaluation:
+    """One evaluation from the curves of all batches, with the texts in their original order."""
     back = np.argsort(order)
     methods = parts[0]
     return Evaluation({
@@ -71,5 +62,15 @@ def collected(parts: Sequence[Mapping[str, Mapping[str, Curve]]], order: Sequenc
     })  # fmt: skip
 
 
-def _ordered(curve: Curve, order: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Curve:
+def _known(curve: Curve) -> Floats:
+    scores = curve.scores()
+    return scores[~np.isnan(scores)]
+
+
+def _mean(curve: Curve) -> float:
+    known = _known(curve)
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _ordered(curve: Curve, order: Ints) -> Curve:
     return Curve(curve.name, curve.fractions, curve.by, curve.values[order], curve.labels[order])

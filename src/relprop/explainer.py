@@ -14,7 +14,7 @@ from relprop.attribution import DEFAULT_METHOD, attribute, check_model, ledger_o
 from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
 from relprop.errors import InputError, ModelError, TargetError
-from relprop.evaluation import Evaluation, collected
+from relprop.evaluation import Evaluation, join_batches
 from relprop.explanation import Explanation
 from relprop.heads import Heads
 from relprop.loading import load
@@ -236,7 +236,7 @@ class Explainer:
             )
             parts.append(dict(zip(asked, curves, strict=True)))
             order += batch
-        return collected(parts, order)
+        return join_batches(parts, order)
 
     def _class(self, label: Any) -> Any:
         """A class's index from its name."""

@@ -14,20 +14,20 @@ from typing import Any, TextIO
 from relprop.errors import InputError
 
 ENDINGS = ("txt", "csv", "tsv", "jsonl")
-USUAL = ("text", "sentence")  # columns that are looked for where none is named
+USUAL = ("text", "sentence")  # columns to look for where none is named
 
 
 def read_texts(path: str | os.PathLike[str], column: str | int | None = None) -> list[str]:
     """Every line of a .txt, or a column of a .csv, .tsv or .jsonl; also with .gz. Empty ones are left out.
 
-    A column is given by name, or by its number from 0 where a file has no header. Cells of a .tsv are taken as they
-    stand; those of a .csv may be quoted.
+    A column is given by name, or by its number from 0 where a file has no header. Cells of a .tsv are taken
+    literally; those of a .csv may be quoted.
     """
     path = Path(path)
     kind = path.name.removesuffix(".gz").rpartition(".")[2].lower()
     if kind not in ENDINGS:
         raise InputError(f'"{path.name}" is none of .{", .".join(ENDINGS)} (or these with .gz)')
-    with opened(path) as lines:
+    with open_text(path) as lines:
         cells = lines if kind == "txt" else _cells(path.name, kind, lines, column)
         texts = [text for cell in cells if (text := cell.strip())]
     if not texts:
@@ -36,8 +36,8 @@ def read_texts(path: str | os.PathLike[str], column: str | int | None = None) ->
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[TextIO]:
-    """The file as text; what is wrong with it is the user's error."""
+def open_text(path: Path) -> Iterator[TextIO]:
+    """The file as text; a file that cannot be read is an InputError."""
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
@@ -57,7 +57,7 @@ def _cells(name: str, kind: str, lines: Iterable[str], column: str | int | None)
             asked = "column of texts" if column is None else f'column "{column}"'
             raise InputError(f'row {number} of "{name}" has no {asked} (it has {have}): name it with --column')
         if not isinstance(row[chosen], str):
-            raise InputError(f'row {number} of "{name}": column "{chosen}" holds {row[chosen]!r:.40}, which is no text')
+            raise InputError(f'row {number} of "{name}": column "{chosen}" holds {row[chosen]!r:.40}, not a text')
         yield row[chosen]
 
 

@@ -1,4 +1,4 @@
-"""Where a corpus names its groups: whole words, longest terms first."""
+"""Finds mentions of terms in a corpus: whole words, longest terms first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from relprop.errors import InputError
 
-_WORD = re.compile(r"[\w\u0300-\u036f]+")  # an accent of its own is no end of a word
+_WORD = re.compile(r"[\w\u0300-\u036f]+")  # a combining accent does not end a word
 
 
 @dataclass(frozen=True)
 class Place:
-    """A mention: the characters [start, end) of a text, and what stands there."""
+    """A mention: the characters [start, end) of a text, and its term and group."""
 
     text: int
     start: int
@@ -24,7 +24,7 @@ class Place:
 
 
 def cased(texts: Sequence[str]) -> bool:
-    """Does the corpus tell names by capitals? More than half of its texts have one."""
+    """Does the corpus use capitals? More than half of its texts have one."""
     return 2 * sum(any(char.isupper() for char in text) for text in texts) > len(texts)
 
 
@@ -72,10 +72,10 @@ def _has_capitals_of(term: str, mention: str) -> bool:
     return all(there[0].isupper() for wanted, there in pairs if wanted[0].isupper())
 
 
-def shuffled(texts: Sequence[str], places: Sequence[Place], order: Sequence[int]) -> tuple[list[str], list[Place]]:
-    """The names in other places: the mention of `places[order[i]]` where `places[i]` was, and all places anew.
+def swap_mentions(texts: Sequence[str], places: Sequence[Place], order: Sequence[int]) -> tuple[list[str], list[Place]]:
+    """The texts with the mention of `places[order[i]]` in the place of `places[i]`, and the new places.
 
-    Texts and places keep their order, so that the new ones can be read beside the old.
+    Texts and places keep their order.
     """
     names = [texts[place.text][place.start : place.end] for place in places]
     written, moved = list(texts), list(places)

@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from relprop.audit import words
-from relprop.audit.figure import figure
+from relprop.audit.figure import audit_figure
 from relprop.audit.result import PRIMARY, Findings, NameAudit, Ranked
 from relprop.bench.report.blocks import (
-    Block,
     Bullets,
-    Cell,
-    Column,
-    Grid,
     Heatmaps,
-    Line,
-    Picture,
-    Pictures,
+    ImageFile,
+    ImageRow,
+    Paragraph,
+    ReportBlock,
     Section,
-    Text,
+    TableBlock,
+    TableCell,
+    TableColumn,
+    TableRow,
 )
+from relprop.bench.report.exhibits import svg_bytes
 from relprop.bench.report.html import html
 from relprop.explanation import Explanation
-from relprop.render import saving
 
 
-def page(audit: NameAudit) -> str:
+def audit_page(audit: NameAudit) -> str:
     return html(list(_sections(audit)))
 
 
 def _sections(audit: NameAudit) -> Iterator[Section]:
-    opening: list[Block] = [Text(" ".join(words.account(audit))), *_verdicts(audit.found), Bullets(words.HOW_TO_READ)]
+    opening: list[ReportBlock] = [
+        Paragraph(" ".join(words.account(audit))),
+        *_verdicts(audit.found),
+        Bullets(words.HOW_TO_READ),
+    ]
     yield Section(words.heading(audit), opening, depth=1)
     for number, (title, findings) in enumerate(audit.parts()):
         picture = [_picture(audit)] if not number else []
@@ -42,39 +45,38 @@ def _sections(audit: NameAudit) -> Iterator[Section]:
     yield Section("Least relevant names", list(_examples(least, audit.examples[len(most) :])))
 
 
-def _verdicts(findings: Findings) -> Iterator[Block]:
-    yield from (Text(f"{verdict}.") for verdict in words.verdicts(findings))
+def _verdicts(findings: Findings) -> Iterator[ReportBlock]:
+    yield from (Paragraph(f"{verdict}.") for verdict in words.verdicts(findings))
 
 
-def _tables(findings: Findings) -> Iterator[Block]:
+def _tables(findings: Findings) -> Iterator[ReportBlock]:
     for level, summaries in findings.summaries.items():
         note = " (the numbers that count)" if level == PRIMARY else ""
         rows = [words.summary_cells(one) for one in summaries]
-        yield _grid(f"Relevance by group, over {level}{note}", words.SUMMARY_HEAD, rows)
+        yield _table(f"Relevance by group, over {level}{note}", words.SUMMARY_HEAD, rows)
     rows = list(words.comparison_cells(findings))
     if rows:
-        yield _grid("Tests and effect sizes", words.COMPARISON_HEAD, rows)
+        yield _table("Tests and effect sizes", words.COMPARISON_HEAD, rows)
 
 
-def _grid(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Grid:
-    columns = tuple(Column(name) for name in head[1:])
-    lines = tuple(Line(row[0], tuple(map(Cell, row[1:]))) for row in rows)
-    return Grid(caption, head[0], columns, lines)
+def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> TableBlock:
+    columns = tuple(TableColumn(name) for name in head[1:])
+    return TableBlock(
+        caption, head[0], columns, tuple(TableRow(row[0], tuple(map(TableCell, row[1:]))) for row in rows)
+    )
 
 
-def _picture(audit: NameAudit) -> Pictures:
-    drawn = io.BytesIO()
-    saving.put(figure(audit), drawn, "svg")
+def _picture(audit: NameAudit) -> ImageRow:
     alt = "Names sorted by their relevance, coloured by group, and the distribution of each group"
-    return Pictures("Every name, and every group", (Picture("names", alt, "svg", drawn.getvalue()),))
+    return ImageRow("Every name, and every group", (ImageFile("names", alt, "svg", svg_bytes(audit_figure(audit))),))
 
 
-def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iterator[Block]:
-    """Coloured sentences, under their names in place of the method, which is the same for all."""
+def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iterator[ReportBlock]:
+    """Coloured sentences, each with its name as the title."""
     drawn = []
     for name, one in zip(names, explained, strict=True):
         mentions = f"{name.count} mention{'s' if name.count > 1 else ''}"
-        title = f"{name.name} {words.told(name.relevance)} ({name.group}, {mentions})"
+        title = f"{name.name} {words.signed_number(name.relevance)} ({name.group}, {mentions})"
         drawn.append(replace(one.words().without_special().heatmap(), method=title))
     if drawn:
-        yield Heatmaps("names", "Each with the sentence in which it is nearest to its mean", tuple(drawn))
+        yield Heatmaps("names", "Each with the sentence whose relevance is nearest to its mean", tuple(drawn))

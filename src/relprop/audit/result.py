@@ -1,4 +1,4 @@
-"""`NameAudit`: what an audit found. Numbers and tables; shown, drawn and saved."""
+"""`NameAudit`: the result of an audit, to be shown, drawn and saved."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from relprop.audit.statistics import Comparison, Floats, Interval, Summary, comparisons, summary
+from relprop.audit.statistics import Comparison, Floats, GroupSummary, Interval, compare_groups, group_summary
 from relprop.errors import InputError
-from relprop.explanation import PICTURES, Explanation, check_path, unwritable, write_text
+from relprop.explanation import PICTURES, Explanation, check_path, unwritable
+from relprop.files import write_text
 
-# What counts as one number. Names come first: a group is a set of names, so labels are dealt over names. Mentions of
-# one name, or in one sentence, are repeats of each other; as numbers of their own they make p too small.
+# What counts as one number. Names come first: a group is a set of names, so tests permute the groups of names. Mentions
+# of one name, or in one sentence, depend on each other; counted one by one they make p too small.
 LEVELS = ("names", "sentences", "mentions")
 PRIMARY = LEVELS[0]
 SHUFFLED = LEVELS[:2]  # each shuffle adds mentions, but neither names nor sentences
@@ -27,7 +28,7 @@ ENDINGS = (".html", ".csv", *PICTURES)
 
 @dataclass(frozen=True)
 class Mention:
-    """A name where it stands, and its relevance: the sum of its sub-words'."""
+    """A name in a text, and its relevance: the sum over its sub-words."""
 
     text: int  # the text's number among the different texts read
     start: int
@@ -51,10 +52,10 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Findings:
-    """Mentions, and by level ("names", "sentences", "mentions") what the groups are like and how they compare."""
+    """Mentions, and by level ("names", "sentences", "mentions") a summary per group and a comparison per pair."""
 
     mentions: tuple[Mention, ...]
-    summaries: Mapping[str, tuple[Summary, ...]]
+    summaries: Mapping[str, tuple[GroupSummary, ...]]
     comparisons: Mapping[str, tuple[Comparison, ...]]
 
     @classmethod
@@ -70,8 +71,8 @@ class Findings:
         by_level = {level: by_group(mentions, groups, level) for level in levels}
         return cls(
             tuple(mentions),
-            {level: tuple(summary(group, one) for group, one in own.items()) for level, own in by_level.items()},
-            {level: comparisons(own, draws=draws, seed=seed) for level, own in by_level.items()},
+            {level: tuple(group_summary(group, one) for group, one in own.items()) for level, own in by_level.items()},
+            {level: compare_groups(own, draws=draws, seed=seed) for level, own in by_level.items()},
         )
 
     @property
@@ -79,7 +80,7 @@ class Findings:
         return tuple(one.group for one in self.summaries[PRIMARY])
 
     def values(self, level: str = PRIMARY) -> dict[str, Floats]:
-        """By group the numbers that are compared."""
+        """The numbers that are compared, by group."""
         return by_group(self.mentions, self.groups, level)
 
     def ranking(self) -> list[Ranked]:
@@ -89,19 +90,19 @@ class Findings:
         return sorted(ranked, key=lambda one: (-one.relevance, one.name))
 
     def extremes(self, count: int = 5) -> tuple[list[Ranked], list[Ranked]]:
-        """The most and the least relevant names, none of them on both sides."""
+        """The most and the least relevant names; no name is in both lists."""
         ranking = self.ranking()
         most = ranking[: min(count, (len(ranking) + 1) // 2)]
         return most, ranking[len(most) :][-count:][::-1]
 
     def example(self, name: Ranked) -> Mention:
-        """The mention of a name that is most like it: nearest to its mean, the stronger one of two as near."""
+        """The mention whose relevance is nearest to the mean of its name; of two as near, the stronger one."""
         own = [one for one in self.mentions if (one.name, one.group) == (name.name, name.group)]
         return min(own, key=lambda one: (round(abs(one.relevance - name.relevance), 6), -abs(one.relevance)))
 
 
 def by_group(mentions: Iterable[Mention], groups: Sequence[str], level: str) -> dict[str, Floats]:
-    """By group one number a name, a sentence, or a mention: the mean of its mentions."""
+    """By group, one number per name, sentence or mention: the mean of its mentions."""
     keys: dict[str, Callable[[Mention], Hashable]] = {
         "names": lambda one: one.name,
         "sentences": lambda one: one.text,
@@ -122,9 +123,9 @@ def _means(mentions: Iterable[Mention], key: Callable[[Mention], Any]) -> dict[A
 class NameAudit:
     """The relevance of groups of names in a corpus; printed, it is a table.
 
-    `found` is the corpus as it is. With shuffles, the names changed places at random: `by_name` groups them by the
-    names that came (what is due to the names alone), `by_place` by those that had stood there (what is due to the
-    sentences alone).
+    `found` is the corpus as it is. With shuffles, the names swapped places at random: `by_name` groups them by the new
+    names (the effect of the names alone), `by_place` by the names that were there before (the effect of the sentences
+    alone).
     """
 
     model: str
@@ -132,7 +133,7 @@ class NameAudit:
     contrast: str  # "positive - negative"
     texts: int  # different texts read
     ignored_case: bool
-    left_out: tuple[str, ...]  # ambiguous words that were not looked for
+    left_out: tuple[str, ...]  # ambiguous words
     cut: int  # mentions in what the model could not read
     found: Findings
     examples: tuple[Explanation, ...]  # a sentence for each of the most and the least relevant names
@@ -141,7 +142,7 @@ class NameAudit:
     shuffles: int = 0
 
     def parts(self) -> Iterator[tuple[str, Findings]]:
-        """What was found, then the shuffled controls, under their headings."""
+        """The findings, then those of the shuffled controls, with their headings."""
         yield "As found", self.found
         if self.by_name and self.by_place:
             yield "Names shuffled, by name", self.by_name
@@ -167,9 +168,9 @@ class NameAudit:
 
     def to_html(self) -> str:
         """A self-contained page."""
-        from relprop.audit.page import page
+        from relprop.audit.page import audit_page
 
-        return page(self)
+        return audit_page(self)
 
     def to_csv(self, table: str = TABLES[0]) -> str:
         """A table as CSV: "mentions" with their sentences, the "ranking" of names, or the "summary" of all numbers."""
@@ -185,10 +186,10 @@ class NameAudit:
         check_path(path, ENDINGS)
         try:
             if path.suffix.lower() in PICTURES:
-                from relprop.audit.figure import figure
+                from relprop.audit.figure import audit_figure
                 from relprop.render import saving
 
-                saving.write(figure(self), path)
+                saving.write(audit_figure(self), path)
             else:
                 write_text(path, self.to_html() if path.suffix.lower() == ".html" else self.to_csv(table))
         except OSError as error:
@@ -212,7 +213,7 @@ def _table(audit: NameAudit, table: str) -> Iterator[Sequence[Any]]:
                     yield from ([part, level, pair.first, pair.second, *line] for line in _measures(pair))
 
 
-def _measures(one: Summary | Comparison) -> Iterator[tuple[str, Any]]:
+def _measures(one: GroupSummary | Comparison) -> Iterator[tuple[str, Any]]:
     for field in fields(one):
         value = getattr(one, field.name)
         if isinstance(value, Interval):

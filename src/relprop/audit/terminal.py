@@ -14,7 +14,7 @@ from relprop.audit import words
 from relprop.audit.result import PRIMARY, Findings, Mention, NameAudit, Ranked
 from relprop.render.visible import visible
 
-# Columns that a terminal of 80 has room for; the page and the CSV have all. One pair of groups needs no column.
+# Columns that fit a terminal of 80; the page and the CSV have all. A single pair of groups needs no column.
 SHORT = ("level", "groups", "n", "difference", "p, perm.", "p, ranks", "Cliff's delta")
 AROUND = 60  # characters of the sentence shown on each side of a name
 
@@ -61,7 +61,7 @@ def _names(findings: Findings, names: Iterable[Ranked]) -> Iterator[RenderableTy
     for one in names:
         times = f"{one.count} mention{'s' if one.count > 1 else ''}"
         yield Text.assemble(
-            (visible(one.name), "bold"), f"  {words.told(one.relevance)}  {visible(one.group)}, {times}"
+            (visible(one.name), "bold"), f"  {words.signed_number(one.relevance)}  {visible(one.group)}, {times}"
         )
         yield Padding(_quoted(findings.example(one)), (0, 0, 0, 2))
 

@@ -1,4 +1,4 @@
-"""Which words are looked for and whose they are: relprop's own first names, or a CSV of term,group."""
+"""The terms to look for and their groups: relprop's own first names, or a CSV of term,group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from relprop.audit.corpus import opened
+from relprop.audit.corpus import open_text
 from relprop.errors import InputError
 
 DATA = Path(__file__).parent / "data"
@@ -17,7 +17,7 @@ Terms = Mapping[str, str]  # group by term
 
 
 def first_names() -> dict[str, str]:
-    """First names that are clearly of one gender, from the census of the United States of 1990 (see data/README.md)."""
+    """First names that clearly belong to one gender, from the US census of 1990 (see data/README.md)."""
     return read_terms(DATA / "first_names.csv")
 
 
@@ -29,7 +29,7 @@ def ambiguous_words() -> frozenset[str]:
 def read_terms(path: str | os.PathLike[str]) -> dict[str, str]:
     """Group by term, from a CSV (.gz too) of term,group; a header is not needed."""
     terms: dict[str, str] = {}
-    with opened(Path(path)) as lines:
+    with open_text(Path(path)) as lines:
         for number, row in enumerate(csv.reader(lines), 1):
             cells = [cell.strip() for cell in row]
             if not any(cells) or (number == 1 and [cell.casefold() for cell in cells] == HEADER):
@@ -39,11 +39,11 @@ def read_terms(path: str | os.PathLike[str]) -> dict[str, str]:
             term, group = cells
             if terms.setdefault(term, group) != group:
                 raise InputError(f'line {number} of "{path}": "{term}" is in two groups, {terms[term]} and {group}')
-    return checked(terms)
+    return check_groups(terms)
 
 
-def checked(terms: Terms) -> dict[str, str]:
-    """The terms, if they can be compared: at least two groups."""
+def check_groups(terms: Terms) -> dict[str, str]:
+    """The terms, if they have at least two groups."""
     groups = sorted(set(terms.values()))
     if len(groups) < 2:
         found = f"one, {groups[0]}" if groups else "none"
@@ -52,12 +52,12 @@ def checked(terms: Terms) -> dict[str, str]:
 
 
 def read_words(path: str | os.PathLike[str]) -> frozenset[str]:
-    """Words, one a line; empty lines and those that begin with # say nothing."""
-    with opened(Path(path)) as lines:
+    """Words, one per line; empty lines and lines that begin with # are skipped."""
+    with open_text(Path(path)) as lines:
         return frozenset(word for line in lines if (word := line.strip()) and not word.startswith("#"))
 
 
 def without(terms: Terms, words: Iterable[str]) -> dict[str, str]:
-    """The terms that are none of the words, whatever their case."""
+    """The terms without these words, in any case."""
     left_out = {word.casefold() for word in words}
     return {term: group for term, group in terms.items() if term.casefold() not in left_out}

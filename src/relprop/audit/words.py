@@ -1,4 +1,4 @@
-"""An audit in words and cells: what the terminal and the page both say."""
+"""The sentences and table cells of an audit, for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from relprop.audit.result import PRIMARY, Findings, NameAudit
-from relprop.audit.statistics import Comparison, Interval, Summary
+from relprop.audit.statistics import Comparison, GroupSummary, Interval
 from relprop.render.caption import number
 from relprop.render.visible import visible
 
@@ -32,7 +32,7 @@ def heading(audit: NameAudit) -> str:
 
 
 def account(audit: NameAudit) -> Iterator[str]:
-    """What was read and how, a sentence each."""
+    """Sentences on what was read and how."""
     mentions = audit.found.mentions
     held = len({one.text for one in mentions})
     names = len({(one.name, one.group) for one in mentions})
@@ -40,19 +40,15 @@ def account(audit: NameAudit) -> Iterator[str]:
     yield f"{len(mentions):,} mentions of {names:,} names in {held:,} of {audit.texts:,} texts, matched {case}."
     yield f"Method {audit.method}."
     if audit.left_out:
-        yield f"{len(audit.left_out):,} ambiguous names were not looked for."
+        yield f"{len(audit.left_out):,} ambiguous names were left out."
     if audit.cut:
-        yield f"{audit.cut:,} mentions stand beyond what the model reads, and are not counted."
+        yield f"{audit.cut:,} mentions lie beyond what the model reads, and are not counted."
     if audit.shuffles:
-        yield (
-            f"Names were shuffled over their places {audit.shuffles} times."
-            if audit.shuffles > 1
-            else ("Names were shuffled over their places once.")
-        )
+        yield f"Names were shuffled over their places {audit.shuffles} time{'s' if audit.shuffles > 1 else ''}."
 
 
 def verdicts(findings: Findings) -> Iterator[str]:
-    """Per pair of groups what the test over names says, also that it says nothing."""
+    """One sentence per pair of groups: what the test over names says, also if it shows nothing."""
     if not findings.comparisons[PRIMARY]:
         yield "There is nothing to compare: fewer than two groups have two names or more in these texts."
     for one in findings.comparisons[PRIMARY]:
@@ -60,7 +56,7 @@ def verdicts(findings: Findings) -> Iterator[str]:
 
 
 def _verdict(one: Comparison) -> str:
-    numbers = f"{p_said(one.permutation_corrected)}, Cliff's delta {decimals(one.cliffs_delta)}"
+    numbers = f"{p_equation(one.permutation_corrected)}, Cliff's delta {decimals(one.cliffs_delta)}"
     if one.permutation_corrected >= SURE:
         power = f"one of d = {one.detectable:.2f} would have been, in four of five cases"
         missed = power if math.isfinite(one.detectable) else "so few names could have shown none"
@@ -69,9 +65,15 @@ def _verdict(one: Comparison) -> str:
     return f"{visible(more)} names are the more relevant by {number(abs(one.difference)).removeprefix('+')} ({numbers})"
 
 
-def summary_cells(one: Summary) -> tuple[str, ...]:
+def summary_cells(one: GroupSummary) -> tuple[str, ...]:
     quartiles = (one.quartile, one.median, one.upper_quartile)
-    return (visible(one.group), f"{one.count:,}", told(one.mean), span(one.interval), *map(told, quartiles))
+    return (
+        visible(one.group),
+        f"{one.count:,}",
+        signed_number(one.mean),
+        span(one.interval),
+        *map(signed_number, quartiles),
+    )
 
 
 def comparison_cells(findings: Findings) -> Iterator[tuple[str, ...]]:
@@ -81,7 +83,7 @@ def comparison_cells(findings: Findings) -> Iterator[tuple[str, ...]]:
                 level,
                 f"{visible(one.first)} - {visible(one.second)}",
                 f"{one.counts[0]:,}, {one.counts[1]:,}",
-                told(one.difference),
+                signed_number(one.difference),
                 span(one.interval),
                 p_value(one.permutation_corrected),
                 p_value(one.mann_whitney_corrected),
@@ -91,7 +93,7 @@ def comparison_cells(findings: Findings) -> Iterator[tuple[str, ...]]:
             )
 
 
-def told(value: float) -> str:
+def signed_number(value: float) -> str:
     return number(value) if math.isfinite(value) else "–"
 
 
@@ -105,7 +107,7 @@ def span(interval: Interval, places: int = 3) -> str:
     )
 
 
-def p_said(p: float) -> str:
+def p_equation(p: float) -> str:
     return f"p {p_value(p)}" if p < 0.001 else f"p = {p_value(p)}"
 
 

@@ -1,4 +1,4 @@
-"""What suites may name: datasets and recipes, relprop's own and those of the suite's file."""
+"""The datasets and recipes that suites may name: those shipped with relprop and those in the suite's file."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from relprop.bench.datasets import Data
-from relprop.bench.recipes import ABOUT, Recipe, Said, folder_of, start_folder, trained
-from relprop.bench.tables import built
+from relprop.bench.datasets import Dataset
+from relprop.bench.recipes import ABOUT, Recipe, TrainingProgress, model_folder, pretrained_source, train_model
+from relprop.bench.settings import validated
 from relprop.errors import InputError, unknown_name
 
 _FILE = Path(__file__).parent / "catalog.toml"
 _STARTS_FROM = "recipe:"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Catalog:
     """Datasets and recipes by name."""
 
-    data: Mapping[str, Data]
+    data: Mapping[str, Dataset]
     recipes: Mapping[str, Recipe]
 
-    def dataset(self, name: str) -> Data:
+    def dataset(self, name: str) -> Dataset:
         if name not in self.data:
             raise unknown_name("dataset", name, self.data)
         return self.data[name]
@@ -35,19 +36,21 @@ class Catalog:
             raise unknown_name("recipe", name, self.recipes)
         return self.recipes[name]
 
-    def train(self, name: str, folder: Path | None, said: Said | None = None) -> tuple[Path, dict[str, Any]]:
-        """A recipe's model, after those that it starts from."""
+    def train(
+        self, name: str, folder: Path | None, progress: TrainingProgress | None = None
+    ) -> tuple[Path, dict[str, Any]]:
+        """Train a recipe's model after those that it starts from; its folder and facts."""
         where, chain = self._chain(name)
         for recipe in chain:
-            path, about = trained(recipe, self.dataset(recipe.data), folder, where, said=said)
+            path, about = train_model(recipe, self.dataset(recipe.data), folder, where, progress=progress)
             where = str(path)
         return path, about
 
     def is_trained(self, name: str, folder: Path | None) -> bool:
-        """Was the recipe's model, and all that it starts from, trained before?"""
+        """Are the recipe's model and all that it starts from trained already?"""
         where, chain = self._chain(name)
         for recipe in chain:
-            path = folder_of(recipe, self.dataset(recipe.data).examples("train", folder), where)
+            path = model_folder(recipe, self.dataset(recipe.data).examples("train", folder), where)
             if not (path / ABOUT).is_file():
                 return False
             where = str(path)
@@ -62,33 +65,32 @@ class Catalog:
                 names = [one.name for one in (*reversed(chain), before)]
                 raise InputError(f"recipes start from each other: {', '.join(names)}")
             chain.insert(0, before)
-        return start_folder(start), chain
+        return pretrained_source(start), chain
 
 
 def catalog_of(tables: Mapping[str, Any], where: str) -> Catalog:
     """The `[data.NAME]` and `[recipe.NAME]` tables of a TOML file."""
-    return Catalog(
-        {name: built(Data, table, f"[data.{name}] in {where}", name=name) for name, table in _part(tables, "data")},
-        {
-            name: built(Recipe, table, f"[recipe.{name}] in {where}", name=name)
-            for name, table in _part(tables, "recipe")
-        },
-    )
 
+    def named(kind: type[T], part: str) -> dict[str, T]:
+        own = tables.get(part, {})
+        if not isinstance(own, Mapping):
+            raise InputError(f'"{part}" should hold tables, as in [{part}.NAME]')
+        return {
+            name: validated(
+                kind, {**table, "name": name} if isinstance(table, Mapping) else table, f"[{part}.{name}] in {where}"
+            )
+            for name, table in own.items()
+        }
 
-def _part(tables: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
-    part = tables.get(name, {})
-    if not isinstance(part, Mapping):
-        raise InputError(f'"{name}" should hold tables, as in [{name}.NAME]')
-    return list(part.items())
+    return Catalog(named(Dataset, "data"), named(Recipe, "recipe"))
 
 
 @cache
-def own_catalog() -> Catalog:
-    """The one that comes with relprop."""
+def shipped_catalog() -> Catalog:
+    """The catalog that comes with relprop."""
     return catalog_of(tomllib.loads(_FILE.read_text(encoding="utf-8")), "relprop's catalog")
 
 
-def with_own(more: Catalog) -> Catalog:
-    own = own_catalog()
-    return Catalog({**own.data, **more.data}, {**own.recipes, **more.recipes})
+def with_shipped(more: Catalog) -> Catalog:
+    shipped = shipped_catalog()
+    return Catalog({**shipped.data, **more.data}, {**shipped.recipes, **more.recipes})

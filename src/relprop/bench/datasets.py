@@ -7,35 +7,41 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 import numpy as np
 
 from relprop.bench.idx import Bytes, read_idx
+from relprop.bench.settings import NOTHING_ELSE
 from relprop.errors import InputError, RelpropError, unknown_name
 from relprop.graph.splits import PARTS, random_split, scaffold_split
 
-Column = str | int
-_IDX = "images-idx3-ubyte"  # how files of MNIST's kind are called
+ColumnName = str | int  # a number where a file has no header
+Row = Mapping[ColumnName, Any]
+_IDX = "images-idx3-ubyte"  # the end of names of files in MNIST's format
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A grey picture. numpy reads it as an array [height, width], and its repr tells every pixel."""
+class GreyImage:
+    """A grey image, which numpy reads as an array [height, width]."""
 
     shape: tuple[int, int]
     grey: bytes
 
     @classmethod
-    def of(cls, pixels: Any) -> Picture:
+    def of(cls, pixels: Any) -> GreyImage:
         values = np.asarray(pixels)
         if values.ndim != 2 or values.dtype != np.uint8:
             raise InputError(f"a grey picture is bytes [height, width], got {values.dtype} {list(values.shape)}")
         return cls((values.shape[0], values.shape[1]), values.tobytes())
+
+    def __repr__(self) -> str:
+        """Every pixel, under the class's first name: cells of stored runs are identified by it."""
+        return f"Picture(shape={self.shape!r}, grey={self.grey!r})"
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Bytes:
         values: Bytes = np.frombuffer(self.grey, np.uint8).reshape(self.shape).astype(dtype or np.uint8)
@@ -44,14 +50,11 @@ class Picture:
 
 @dataclass(frozen=True)
 class Example:
-    """A text, a pair of texts, a molecule's SMILES or a picture, its class, and the words that people marked.
+    """A text, a pair of texts, a molecule's SMILES or an image, its class, and the spans of words marked by people."""
 
-    Those are spans [start, stop).
-    """
-
-    text: str | tuple[str, str] | Picture
+    text: str | tuple[str, str] | GreyImage
     label: int
-    evidence: tuple[tuple[int, int], ...] = ()
+    evidence: tuple[tuple[int, int], ...] = ()  # [start, stop) in words
 
 
 @dataclass(frozen=True)
@@ -62,23 +65,26 @@ class Answered(Example):
 
 
 @dataclass(frozen=True)
-class Data:
+class Dataset:
     """Where a dataset lies and which of its columns are read."""
 
+    __pydantic_config__: ClassVar = NOTHING_ELSE
     name: str
     title: str
-    text: Column | tuple[Column, Column]  # one column, or the two of a pair
+    text: ColumnName | tuple[ColumnName, ColumnName]  # one column, or the two of a pair
     classes: tuple[str, ...] = ()
-    label: Column | None = None
-    answer: Column | None = None  # in place of classes: where text 2 answers text 1
+    label: ColumnName | None = None
+    answer: ColumnName | None = None  # instead of classes: where text 2 answers text 1
     files: Mapping[str, str] = field(default_factory=dict)
     rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     hub: Mapping[str, Any] | None = None
     evidence: str | None = None
     quoted: bool = True  # tab-separated files: are cells quoted as in CSV?
-    apart: Column | None = None  # rows with the same text in this column stay in one split
-    share: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # which splits, of one file: [0, 0.9]
+    apart: ColumnName | None = None  # rows with the same text in this column stay in one split
+    share: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict
+    )  # the part of one file that a split is: [0, 0.9]
     cut: Literal["", "random", "scaffold"] = ""  # one file of molecules is cut into train, validation and test
 
     def __post_init__(self) -> None:
@@ -94,11 +100,11 @@ class Data:
         return tuple(self.files or (self.hub or {}).get("splits", {}) or ("train", "test"))
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[ColumnName, ...]:
         return self.text if isinstance(self.text, tuple) else (self.text,)
 
     def class_of(self, raw: Any) -> int | None:
-        """The index of a row's class, by its name or number; None for values that no class has."""
+        """The index of a class by its name or number; None for values that belong to no class."""
         if self.values:
             return next((i for i, name in enumerate(self.classes) if str(raw) in self.values.get(name, ())), None)
         text = str(raw)
@@ -114,42 +120,43 @@ class Data:
     def examples(self, split: str, folder: Path | None) -> list[Example]:
         """All examples of a split that have a class, in order: from files under `folder`, else from the hub."""
         if folder is not None and self.files:
-            found = self._found(read_files(self, split, folder))
+            found = self._examples(read_files(self, split, folder))
         else:  # the hub has labels of its own
-            theirs = replace(self, values=dict((self.hub or {}).get("values", {})))
-            found = theirs._found(read_hub(self, split))
+            hub = replace(self, values=dict((self.hub or {}).get("values", {})))
+            found = hub._examples(read_hub(self, split))
         if not found:
             raise InputError(f'the {split} split of "{self.name}" is empty')
         return found
 
-    def _found(self, rows: Iterable[Mapping[Column, Any]]) -> list[Example]:
+    def _examples(self, rows: Iterable[Row]) -> list[Example]:
         return [example for row in rows if (example := self._example(row)) is not None]
 
-    def _example(self, row: Mapping[Column, Any]) -> Example | None:
+    def _example(self, row: Row) -> Example | None:
         if self.answer is not None:
             question, context = (str(row[column]) for column in self.columns)
-            answer = _place(row[self.answer], context)
-            whole = question and context
-            return Answered((question, context), int(answer is not None), answer=answer) if whole else None
+            if not (question and context):
+                return None
+            answer = _answer_span(row[self.answer], context)
+            return Answered((question, context), int(answer is not None), answer=answer)
         assert self.label is not None
-        label, given = self.class_of(row[self.label]), self._given(row)
+        label, given = self.class_of(row[self.label]), self._model_input(row)
         if label is None or given is None:
             return None
         spans = [span for group in row[self.evidence] for span in group] if self.evidence else []
         return Example(given, label, tuple((span["start_token"], span["end_token"]) for span in spans))
 
-    def _given(self, row: Mapping[Column, Any]) -> str | tuple[str, str] | Picture | None:
+    def _model_input(self, row: Row) -> str | tuple[str, str] | GreyImage | None:
         """What the model reads; None where a text is empty."""
         each = [row[column] for column in self.columns]
         if hasattr(each[0], "__array_interface__"):
-            return Picture.of(each[0])
+            return GreyImage.of(each[0])
         texts = [str(one).strip() for one in each]
         if not all(texts):
             return None
         return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
-def _place(raw: Any, context: str) -> tuple[int, int] | None:
+def _answer_span(raw: Any, context: str) -> tuple[int, int] | None:
     """An answer's characters, from its first and last word, or from SQuAD's texts and starts (none: no answer)."""
     if isinstance(raw, Mapping):
         return next(((at, at + len(text)) for text, at in zip(raw["text"], raw["answer_start"], strict=True)), None)
@@ -158,7 +165,7 @@ def _place(raw: Any, context: str) -> tuple[int, int] | None:
     return words[first][0], words[last][1]
 
 
-def read_files(data: Data, split: str, folder: Path) -> Iterator[Mapping[Column, Any]]:
+def read_files(data: Dataset, split: str, folder: Path) -> Iterator[Row]:
     """Rows of the split's file."""
     if split not in data.files:
         raise unknown_name("split", split, data.files)
@@ -170,13 +177,13 @@ def read_files(data: Data, split: str, folder: Path) -> Iterator[Mapping[Column,
     wanted = [name for name in (*data.columns, data.label, data.answer, data.evidence, data.apart) if name is not None]
     try:
         rows = islice(_rows(path, data), *data.rows.get(split, (0, None)))
-        yield from _of_split(data, split, _with_columns(rows, wanted, f'"{path.name}"'))
+        yield from _rows_of_split(data, split, _with_columns(rows, wanted, f'"{path.name}"'))
     except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError, EOFError) as error:
         raise InputError(f'"{path}" cannot be read: {error}') from error
 
 
-def _of_split(data: Data, split: str, rows: Iterator[Mapping[Column, Any]]) -> Iterator[Mapping[Column, Any]]:
-    """Which of a file's rows are of the split."""
+def _rows_of_split(data: Dataset, split: str, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows of a file that belong to the split."""
     if data.cut:
         every = list(rows)
         smiles = [str(row[data.columns[0]]).strip() for row in every]
@@ -185,38 +192,37 @@ def _of_split(data: Data, split: str, rows: Iterator[Mapping[Column, Any]]) -> I
         return
     low, high = data.share.get(split, (0.0, 1.0))
     for row in rows:
-        if data.apart is None or low <= _fraction(row[data.apart]) < high:
+        if data.apart is None or low <= _hash_fraction(row[data.apart]) < high:
             yield row
 
 
-def _fraction(value: Any) -> float:
-    """A number in [0, 1) that follows from the text alone."""
+def _hash_fraction(value: Any) -> float:
+    """A number in [0, 1) computed from the text alone."""
     return int(hashlib.sha256(str(value).encode()).hexdigest()[:8], 16) / 2**32
 
 
-def _opened(path: Path) -> TextIO:
+def _open_text(path: Path) -> TextIO:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8", newline="")
     return path.open(encoding="utf-8", newline="")
 
 
-def _rows(path: Path, data: Data) -> Iterator[Mapping[Column, Any]]:
+def _rows(path: Path, data: Dataset) -> Iterator[Row]:
     """By column name; where columns are named by number, by number, and the file has no header."""
     kind = path.name.removesuffix(".gz").rsplit(".", 1)[-1]
     if kind.endswith(_IDX):
-        yield from _pictures(path)
+        yield from _idx_rows(path)
     elif kind not in ("tsv", "csv", "jsonl"):
         raise InputError(f'"{path.name}" is none of .tsv, .csv, .jsonl, {_IDX} (or these with .gz)')
     else:
-        with _opened(path) as lines:
-            yield from _objects(lines) if kind == "jsonl" else _cells(lines, data, kind)
+        with _open_text(path) as lines:
+            if kind == "jsonl":
+                yield from (json.loads(line) for line in lines if line.strip())
+            else:
+                yield from _cells(lines, data, kind)
 
 
-def _objects(lines: Iterable[str]) -> Iterator[Mapping[Column, Any]]:
-    yield from (json.loads(line) for line in lines if line.strip())
-
-
-def _cells(lines: Iterable[str], data: Data, kind: str) -> Iterator[Mapping[Column, Any]]:
+def _cells(lines: Iterable[str], data: Dataset, kind: str) -> Iterator[Row]:
     separator = "\t" if kind == "tsv" else ","
     plain = kind == "tsv" and not data.quoted
     reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
@@ -225,8 +231,8 @@ def _cells(lines: Iterable[str], data: Data, kind: str) -> Iterator[Mapping[Colu
         yield dict(zip(header, row, strict=False)) if header is not None else dict(enumerate(row))
 
 
-def _pictures(path: Path) -> Iterator[Mapping[Column, Any]]:
-    """MNIST keeps the labels in a file of their own beside the pictures."""
+def _idx_rows(path: Path) -> Iterator[Row]:
+    """MNIST keeps the labels in a separate file beside the images."""
     beside = path.with_name(path.name.replace(_IDX, "labels-idx1-ubyte"))
     images, labels = read_idx(path), read_idx(beside)
     if len(images) != len(labels):
@@ -235,25 +241,19 @@ def _pictures(path: Path) -> Iterator[Mapping[Column, Any]]:
         yield {"image": image, "label": label}
 
 
-def _with_columns(
-    rows: Iterable[Mapping[Column, Any]], wanted: Iterable[Column], where: str
-) -> Iterator[Mapping[Column, Any]]:
+def _with_columns(rows: Iterable[Row], wanted: Collection[ColumnName], where: str) -> Iterator[Row]:
+    """The rows, each with the columns that are wanted."""
     for row in rows:
-        _check_columns(row, wanted, where)
+        missing = next((column for column in wanted if column not in row), None)
+        if missing is not None:
+            raise InputError(f'{where} has no column "{missing}"; it has {", ".join(map(str, row))}')
         yield row
 
 
-def _check_columns(row: Mapping[Column, Any], wanted: Iterable[Column], where: str) -> None:
-    for column in wanted:
-        if column not in row:
-            have = ", ".join(str(name) for name in row)
-            raise InputError(f'{where} has no column "{column}"; it has {have}')
-
-
-def read_hub(data: Data, split: str) -> Iterator[Mapping[Column, Any]]:
-    """Rows from the hub, under the columns' names of `data`."""
+def read_hub(data: Dataset, split: str) -> Iterator[Row]:
+    """Rows from the hub, under the column names of `data`."""
     if data.hub is None:
-        raise InputError(f'"{data.name}" is no dataset of the hub: name the folder of its files with --data')
+        raise InputError(f'"{data.name}" is not a dataset of the hub: name the folder of its files with --data')
     try:
         import datasets
     except ImportError:
@@ -269,20 +269,20 @@ def read_hub(data: Data, split: str) -> Iterator[Mapping[Column, Any]]:
         if (column := getattr(data, role)) is not None:
             own[column] = given.get(role, column)
     try:
-        found = datasets.load_dataset(given["id"], given.get("config"), split=name)
+        loaded = datasets.load_dataset(given["id"], given.get("config"), split=name)
     except Exception as error:  # of many kinds: network, name, split
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f'"{given["id"]}" cannot be had from the hub: {reason}') from error
-    for row in _with_columns(found, own.values(), f'"{given["id"]}"'):
+        raise InputError(f'"{given["id"]}" cannot be loaded from the hub: {reason}') from error
+    for row in _with_columns(loaded, own.values(), f'"{given["id"]}"'):
         yield {column: row[theirs] for column, theirs in own.items()}
 
 
-def digest(examples: Iterable[Example]) -> str:
-    """A short name of the content."""
+def content_digest(examples: Iterable[Example]) -> str:
+    """A short hash of texts, labels and marks."""
     sha = hashlib.sha256()
     for example in examples:
-        if isinstance(example.text, Picture):
-            raise InputError("recipes learn from texts, and these are pictures: name a trained model")
+        if isinstance(example.text, GreyImage):
+            raise InputError("recipes learn from texts, and these are images: name a trained model")
         answer = [example.answer] if isinstance(example, Answered) else []
         sha.update(json.dumps([example.text, example.label, example.evidence, *answer]).encode())
     return sha.hexdigest()[:16]

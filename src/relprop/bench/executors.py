@@ -1,7 +1,7 @@
 """Where cells are worked on: in this process, in other processes, or on Ray. All give the same numbers.
 
-An executor takes (key, spec) pairs and yields an outcome for each as it comes, in any order. A worker that dies takes
-down no more than the cells that it held, and says so.
+An executor takes (key, spec) pairs and yields one outcome per pair, in any order. When a worker dies, only the cells
+that it held fail.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 
 from relprop.errors import InputError, RelpropError
 
-Work = Callable[[dict[str, Any]], Any]
-Cell = tuple[str, dict[str, Any]]
-Executor = Callable[[Work, Iterable[Cell]], Generator["Outcome", None, None]]
+WorkFunction = Callable[[dict[str, Any]], Any]
+KeyedSpec = tuple[str, dict[str, Any]]
+Executor = Callable[[WorkFunction, Iterable[KeyedSpec]], Generator["Outcome", None, None]]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a cell: a result, or an error in one line."""
+    """The result of a cell, or its error in one line."""
 
     key: str
     result: Any = None
@@ -40,8 +40,8 @@ class Outcome:
     seconds: float = 0.0
 
 
-def attempt(work: Work, key: str, spec: dict[str, Any]) -> Outcome:
-    """Work on a cell; whatever goes wrong becomes its error."""
+def attempt(work: WorkFunction, key: str, spec: dict[str, Any]) -> Outcome:
+    """Work on a cell; any exception becomes its error."""
     start = time.perf_counter()
     try:
         return Outcome(key, work(spec), None, time.perf_counter() - start)
@@ -53,30 +53,30 @@ def attempt(work: Work, key: str, spec: dict[str, Any]) -> Outcome:
         return Outcome(key, error=f"{type(error).__name__}: {error} ({place})")
 
 
-def in_process(work: Work, cells: Iterable[Cell]) -> Generator[Outcome, None, None]:
-    """One after the other, here."""
+def in_process(work: WorkFunction, cells: Iterable[KeyedSpec]) -> Generator[Outcome, None, None]:
+    """One cell after the other, in this process."""
     for key, spec in cells:
         yield attempt(work, key, spec)
 
 
 def processes(count: int) -> Executor:
-    """`count` workers of one thread each.
+    """`count` workers with one thread each.
 
-    When one dies nobody knows which cell killed it: those that were held are then tried one at a time, so that only a
-    cell that kills a worker of its own is to blame.
+    When a worker dies, it is not known which cell killed it: the cells in progress are then tried one at a time, and
+    only a cell that kills its worker again has failed.
     """
     if count < 1:
         raise InputError(f"the number of workers must be at least 1, got {count}")
 
-    def execute(work: Work, cells: Iterable[Cell]) -> Generator[Outcome, None, None]:
+    def execute(work: WorkFunction, cells: Iterable[KeyedSpec]) -> Generator[Outcome, None, None]:
         waiting = iter(cells)
         while True:
-            suspects: list[Cell] = []
+            suspects: list[KeyedSpec] = []
             yield from _until_broken(work, waiting, count, suspects)
             if not suspects:
                 return
             for suspect in suspects:
-                blamed: list[Cell] = []
+                blamed: list[KeyedSpec] = []
                 yield from _until_broken(work, iter([suspect]), 1, blamed)
                 if blamed:
                     yield Outcome(suspect[0], error="the worker died")
@@ -84,9 +84,11 @@ def processes(count: int) -> Executor:
     return execute
 
 
-def _until_broken(work: Work, waiting: Iterator[Cell], count: int, suspects: list[Cell]) -> Iterator[Outcome]:
-    """Outcomes until there are no more cells, or a worker dies: then the cells held go to `suspects`."""
-    held: dict[Future[Outcome], Cell] = {}
+def _until_broken(
+    work: WorkFunction, waiting: Iterator[KeyedSpec], count: int, suspects: list[KeyedSpec]
+) -> Iterator[Outcome]:
+    """Outcomes until there are no more cells or a worker dies; then the cells in progress go to `suspects`."""
+    held: dict[Future[Outcome], KeyedSpec] = {}
     pool = _pool(count)
     try:
         while not suspects:
@@ -116,31 +118,31 @@ def _until_broken(work: Work, waiting: Iterator[Cell], count: int, suspects: lis
     finally:
         workers = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        if held:  # stopped in the middle: nobody waits for what they are at
+        if held:  # stopped in the middle: nobody waits for these cells
             for worker in workers:
                 worker.kill()
 
 
 def _pool(count: int) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     return ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
 
 
 def _start_worker() -> None:
-    _one_thread()
+    _limit_threads()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A worker waits on a queue that it holds both ends of: if the driver is killed, nothing else would wake it."""
+    """Exit when the driver is killed: a worker holds both ends of its queue, so nothing else would wake it."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def _one_thread() -> None:
-    """Several processes of several threads each would crawl. A worker leaves Ctrl-C to the driver."""
+def _limit_threads() -> None:
+    """One thread per worker, as many processes with many threads are slow; Ctrl-C is left to the driver."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")  # read when torch is first imported, if it ever is
     if torch := sys.modules.get("torch"):
@@ -153,7 +155,7 @@ def on_ray(address: str | None = None, *, num_cpus: int | None = None) -> Execut
         raise InputError(f"num_cpus is the size, at least 1, of a local cluster; got {num_cpus}, address {address!r}")
     ray = _ray(_AT_ADDRESS if address else _LOCAL)
 
-    def execute(work: Work, cells: Iterable[Cell]) -> Generator[Outcome, None, None]:
+    def execute(work: WorkFunction, cells: Iterable[KeyedSpec]) -> Generator[Outcome, None, None]:
         if ray.is_initialized():
             raise RelpropError("this process is already connected to Ray; call ray.shutdown() first")
         try:
@@ -166,7 +168,7 @@ def on_ray(address: str | None = None, *, num_cpus: int | None = None) -> Execut
 
 
 # Ray reads these when it is imported. Without the first, a local cluster listens on every interface, whatever address
-# its node is given; without the last, a port where something else answers is asked for a quarter of an hour.
+# its node is given; without the last, Ray tries a port where something else answers for a quarter of an hour.
 _LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 _AT_ADDRESS = {"RAY_NUM_REDIS_GET_RETRIES": "1"}
 _SECONDS_TO_ANSWER = 10
@@ -197,7 +199,7 @@ def _connect(ray: Any, address: str | None, num_cpus: int | None) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Raise at once if nothing listens there; Ray itself would try for minutes."""
     host, colon, port = address.rpartition("://")[2].rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
@@ -212,8 +214,8 @@ def _check_loopback(ray: Any) -> None:
         )
 
 
-def _tasks(ray: Any, work: Work, cells: Iterable[Cell]) -> Iterator[Outcome]:
-    remote = ray.remote(num_cpus=1, max_retries=0)(_on_worker)  # the driver counts failures: a death is one
+def _tasks(ray: Any, work: WorkFunction, cells: Iterable[KeyedSpec]) -> Iterator[Outcome]:
+    remote = ray.remote(num_cpus=1, max_retries=0)(_on_worker)  # the driver counts failures, deaths included
     path, packed = ray.put(sys.path), ray.put(ray.cloudpickle.dumps(work))
     waiting = iter(cells)
     held: dict[Any, str] = {}
@@ -229,8 +231,8 @@ def _tasks(ray: Any, work: Work, cells: Iterable[Cell]) -> Iterator[Outcome]:
 
 
 def _on_worker(path: list[str], packed: bytes, key: str, spec: dict[str, Any]) -> Outcome:
-    """Work on a cell where the driver's modules can be imported, as the work may be in any of them."""
-    _one_thread()
+    """Work on a cell with the driver's module path, as the work may be in any of its modules."""
+    _limit_threads()
     sys.path.extend(entry for entry in path if entry not in sys.path)
     return attempt(pickle.loads(packed), key, spec)
 

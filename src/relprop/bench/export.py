@@ -1,32 +1,31 @@
-"""All numbers of a run as one tidy table: the same bits for the same suite, however often it was killed."""
+"""All numbers of a run as one tidy table: the same bits for the same suite, however often it was interrupted."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from relprop.bench.measured import Measured
+from relprop.bench.measurements import Measurements
 from relprop.bench.store import Store
 from relprop.errors import InputError, RelpropError
+from relprop.files import write_bytes
 
 COLUMNS = ("task", "model", "weights", "method", "metric", "example", "at", "value")
 ENDINGS = (".csv", ".parquet")
 
 
-def records(folder: Path) -> Iterator[tuple[Any, ...]]:
-    """One number a row, in the order of the plan. A curve has one row for each place `at`; a plain number has none."""
+def result_rows(folder: Path) -> Iterator[tuple[Any, ...]]:
+    """One number per row, in the order of the plan. A curve has one row per position `at`, which is None for scores."""
     with Store(folder, create=False) as store:
         rows = store.rows()
     for row in rows:
         if not row.done:
             continue
-        task, found = row.spec["task"], Measured.from_dict(row.result)
+        task, found = row.spec["task"], Measurements.from_dict(row.result)
         about = (task["name"], task["model"], row.spec["weights"])
         for method, own in sorted(found.scores.items()):
             for metric, values in sorted(own.items()):
@@ -43,7 +42,7 @@ def to_csv(folder: Path) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(("" if value is None else value for value in record) for record in records(folder))
+    writer.writerows(("" if value is None else value for value in row) for row in result_rows(folder))
     return text.getvalue()
 
 
@@ -52,14 +51,15 @@ def fingerprint(folder: Path) -> str:
     return hashlib.sha256(to_csv(folder).encode()).hexdigest()
 
 
-def export(folder: Path, path: Path) -> None:
+def export_table(folder: Path, path: Path) -> None:
     """Write the table as .csv or .parquet."""
-    if path.suffix == ".csv":
-        _write(path, to_csv(folder).encode())
-    elif path.suffix == ".parquet":
-        _write(path, _parquet(folder))
-    else:
+    if path.suffix not in ENDINGS:
         raise InputError(f'a table is saved as {" or ".join(ENDINGS)}, got "{path}"')
+    content = to_csv(folder).encode() if path.suffix == ".csv" else _parquet(folder)
+    try:
+        write_bytes(path, content)
+    except OSError as error:
+        raise InputError(f'"{path}" cannot be written: {error.strerror}') from error
 
 
 def _parquet(folder: Path) -> bytes:
@@ -71,20 +71,9 @@ def _parquet(folder: Path) -> bytes:
             'Parquet needs the pyarrow package: pip install "relprop[bench]" (or save as .csv)'
         ) from None
     kinds = [pyarrow.string()] * 5 + [pyarrow.int64(), pyarrow.float64(), pyarrow.float64()]
-    columns = list(zip(*records(folder), strict=True)) or [()] * len(COLUMNS)
+    columns = list(zip(*result_rows(folder), strict=True)) or [()] * len(COLUMNS)
     arrays = [pyarrow.array(values, kind) for values, kind in zip(columns, kinds, strict=True)]
     sink = pyarrow.BufferOutputStream()
     parquet.write_table(pyarrow.table(arrays, names=COLUMNS), sink)
     content: bytes = sink.getvalue().to_pybytes()
     return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    try:
-        with TemporaryDirectory(dir=path.parent, prefix=".relprop-") as folder:
-            written = Path(folder, path.name)
-            written.write_bytes(content)
-            os.replace(written, path)
-    except OSError as error:
-        raise InputError(f'"{path}" cannot be written: {error.strerror}') from error

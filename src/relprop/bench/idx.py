@@ -14,7 +14,7 @@ Bytes = NDArray[np.uint8]
 
 
 def read_idx(path: Path) -> Bytes:
-    """All of a file, gzipped or not."""
+    """The array in a file, gzipped or not."""
     try:
         raw = path.read_bytes()
         data = gzip.decompress(raw) if path.suffix == ".gz" else raw

@@ -1,4 +1,4 @@
-"""Cells to results: what is done stays done, what fails is tried again a few times and then set aside."""
+"""Runs cells: finished cells stay finished, failed ones are tried again a few times and then set aside."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from relprop.bench.executors import Cell, Executor, Outcome, Work, in_process
-from relprop.bench.store import Row, Store
+from relprop.bench.executors import Executor, KeyedSpec, Outcome, WorkFunction, in_process
+from relprop.bench.store import Store, StoredResult
 
 TRIES = 3
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """How a run ended."""
 
     done: int
-    quarantined: tuple[Row, ...]
+    quarantined: tuple[StoredResult, ...]
     left: int
 
     @property
@@ -28,27 +28,27 @@ class Summary:
         return not self.left and not self.quarantined
 
 
-def key_of(spec: dict[str, Any]) -> str:
-    """A cell's name is its content: the same work has the same key in every run."""
+def cell_key(spec: dict[str, Any]) -> str:
+    """A hash of the spec: the same work has the same key in every run."""
     return hashlib.sha256(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
-def run(
+def run_cells(
     store: Store,
     specs: Sequence[dict[str, Any]],
-    work: Work,
+    work: WorkFunction,
     *,
     executor: Executor = in_process,
     tries: int = TRIES,
     watch: Callable[[Outcome, int, int], None] | None = None,
-) -> Summary:
-    """Work on every cell that is not done. `watch(outcome, settled, all)` is told of each as it is stored."""
-    store.plan([(key_of(spec), spec) for spec in specs])
-    own = {key_of(spec) for spec in specs}
+) -> RunSummary:
+    """Work on every cell that is not done. `watch(outcome, settled, all)` is called after each is stored."""
+    store.plan([(cell_key(spec), spec) for spec in specs])
+    own = {cell_key(spec) for spec in specs}
     rows = [row for row in store.rows() if row.key in own]
     settled = sum(row.done or row.failures >= tries for row in rows)
-    queue = _Queue([(row.key, row.spec) for row in rows if not row.done and row.failures < tries])
-    with closing(executor(work, queue)) as outcomes:  # whatever ends this, workers are not left behind
+    queue = _CellQueue([(row.key, row.spec) for row in rows if not row.done and row.failures < tries])
+    with closing(executor(work, queue)) as outcomes:  # ends the workers, also after an error
         for outcome in outcomes:
             if outcome.error is None:
                 store.succeed(outcome.key, outcome.result, outcome.seconds)
@@ -59,29 +59,29 @@ def run(
                 settled += 1
             if watch is not None:
                 watch(outcome, settled, len(rows))
-    return summary([row for row in store.rows() if row.key in own], tries)
+    return summarise([row for row in store.rows() if row.key in own], tries)
 
 
-def summary(rows: Sequence[Row], tries: int = TRIES) -> Summary:
+def summarise(rows: Sequence[StoredResult], tries: int = TRIES) -> RunSummary:
     quarantined = tuple(row for row in rows if not row.done and row.failures >= tries)
     done = sum(row.done for row in rows)
-    return Summary(done, quarantined, len(rows) - done - len(quarantined))
+    return RunSummary(done, quarantined, len(rows) - done - len(quarantined))
 
 
-class _Queue:
-    """Cells to be handed out; one that failed goes to the end, while the executor still asks."""
+class _CellQueue:
+    """Cells that are waiting; one that failed goes to the end, while the executor still takes cells."""
 
-    def __init__(self, cells: Iterable[Cell]) -> None:
+    def __init__(self, cells: Iterable[KeyedSpec]) -> None:
         self._waiting = list(cells)
         self._specs = dict(self._waiting)
 
     def again(self, key: str) -> None:
         self._waiting.append((key, self._specs[key]))
 
-    def __iter__(self) -> Iterator[Cell]:
+    def __iter__(self) -> Iterator[KeyedSpec]:
         return self
 
-    def __next__(self) -> Cell:
+    def __next__(self) -> KeyedSpec:
         if not self._waiting:
             raise StopIteration
         return self._waiting.pop(0)

@@ -1,4 +1,4 @@
-"""The results of a benchmark: one SQLite file, one transaction a cell, and nothing that was acknowledged is lost."""
+"""The results of a benchmark: one SQLite file, one transaction per cell; no acknowledged result is lost."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CREATE TABLE IF NOT EXISTS cells (
 
 
 @dataclass(frozen=True)
-class Row:
-    """A cell and what became of it."""
+class StoredResult:
+    """A cell, and its result or its error."""
 
     key: str
     spec: dict[str, Any]
@@ -40,7 +40,7 @@ class Row:
 
 
 class Store:
-    """A folder's results. Only the driver writes; every write is on the disk before it returns."""
+    """The results in a folder. Only the driver writes; every write is on the disk before it returns."""
 
     def __init__(self, folder: Path, *, create: bool = True) -> None:
         self.path = folder / FILE
@@ -82,9 +82,9 @@ class Store:
         self._db.execute("COMMIT")
 
     def plan(self, cells: Iterable[tuple[str, dict[str, Any]]]) -> None:
-        """The cells that belong to this benchmark, in order; known ones keep their results."""
+        """Add the cells of a plan, in order; known cells keep their results."""
         rows = [(key, place, json.dumps(spec, sort_keys=True)) for place, (key, spec) in enumerate(cells)]
-        with self._written(), self._transaction():
+        with self._write_errors(), self._transaction():
             self._db.executemany(
                 "INSERT INTO cells (key, place, spec) VALUES (?, ?, ?) "
                 "ON CONFLICT(key) DO UPDATE SET place=excluded.place",
@@ -92,39 +92,41 @@ class Store:
             )
 
     def succeed(self, key: str, result: Any, seconds: float) -> None:
-        """Acknowledge a result. The first one stays: a cell never counts twice."""
-        with self._written(), self._transaction():
+        """Store a result. The first one stays: a cell never counts twice."""
+        with self._write_errors(), self._transaction():
             self._db.execute(
                 "UPDATE cells SET result=?, seconds=?, error=NULL WHERE key=? AND result IS NULL",
                 (json.dumps(result, sort_keys=True, allow_nan=True), seconds, key),
             )
 
     def fail(self, key: str, error: str) -> int:
-        """Count a failure; returns how many there were."""
-        with self._written(), self._transaction():
+        """Count a failure; returns the number of failures."""
+        with self._write_errors(), self._transaction():
             self._db.execute(
                 "UPDATE cells SET failures=failures+1, error=? WHERE key=? AND result IS NULL", (error, key)
             )
             row = self._db.execute("SELECT failures FROM cells WHERE key=?", (key,)).fetchone()
         return int(row[0])
 
-    def forgive(self) -> None:
-        """Let failed cells be tried again."""
-        with self._written(), self._transaction():
+    def forget_failures(self) -> None:
+        """Forget all failures, so that failed cells are tried again."""
+        with self._write_errors(), self._transaction():
             self._db.execute("UPDATE cells SET failures=0, error=NULL WHERE result IS NULL")
 
     @contextmanager
-    def _written(self) -> Iterator[None]:
+    def _write_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.OperationalError as error:
             raise RelpropError(f'"{self.path}" cannot be written ({error}); free the disk and resume') from error
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[StoredResult]:
         """All cells in the order of the plan."""
         found = self._db.execute("SELECT key, spec, failures, error, result, seconds FROM cells ORDER BY place, key")
         return [
-            Row(key, json.loads(spec), failures, error, None if result is None else json.loads(result), seconds)
+            StoredResult(
+                key, json.loads(spec), failures, error, None if result is None else json.loads(result), seconds
+            )
             for key, spec, failures, error, result, seconds in found
         ]
 
@@ -133,5 +135,5 @@ class Store:
         return None if row is None else str(row[0])
 
     def note(self, name: str, value: str) -> None:
-        with self._written(), self._transaction():
+        with self._write_errors(), self._transaction():
             self._db.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (name, value))

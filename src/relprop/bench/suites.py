@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import relprop.methods  # noqa: F401  (fills the registry)
-from relprop.bench.catalog import Catalog, catalog_of, with_own
-from relprop.bench.tables import built
+from relprop.bench.catalog import Catalog, catalog_of, with_shipped
+from relprop.bench.settings import NOTHING_ELSE, validated
 from relprop.errors import InputError, unknown_name
 from relprop.metrics import METRICS
 from relprop.registry import METHODS
@@ -22,11 +22,12 @@ FOLDER = Path(__file__).parent / "suites"
 class Method:
     """A method with its options, and what tables call it."""
 
+    __pydantic_config__: ClassVar = NOTHING_ELSE
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     printed: str = ""  # the paper's name for it
-    line: str = ""  # methods of one line are also drawn as one, over `x`
+    line: str = ""  # methods of one line are drawn as one curve over `x`
     x: float | None = None
 
 
@@ -34,31 +35,33 @@ class Method:
 class Task:
     """One model on one dataset."""
 
+    __pydantic_config__: ClassVar = NOTHING_ELSE
     name: str  # the column in tables
     model: str  # a hub id, a folder, an embedded model, or "recipe:NAME"
     data: str = ""
     kind: str = "faithfulness"
     split: str = "test"
-    sample: int = 0  # 0: the suite's
-    metrics: tuple[str, ...] = ()  # none: the suite's
-    without: tuple[str, ...] = ()  # labels of methods that are left out
+    sample: int = 0  # 0: the suite's number
+    metrics: tuple[str, ...] = ()  # empty: the suite's metrics
+    without: tuple[str, ...] = ()  # labels of methods to leave out
     explain: Literal["label", "predicted"] = "predicted"  # the class that is explained and whose p is read
-    replacement: str = "mask"  # what a hidden token becomes: "mask", "unk", or "" to leave it out
+    replacement: str = "mask"  # what a hidden token becomes: "mask", "unk", or "" to remove it
     max_length: int | None = None
-    chunk: int = 20  # examples a cell
+    chunk: int = 20  # examples per cell
     batch_size: int = 32
-    ceiling: int = 0  # search the best order for texts of up to so many tokens
-    show: int = 0  # keep the heatmaps of so many examples
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the kind
+    ceiling: int = 0  # search for the best order of texts of up to this many tokens
+    show: int = 0  # keep the heat maps of this many examples
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the kind of task
 
 
 @dataclass(frozen=True)
 class Table:
     """A table of the report: one metric, methods by tasks, beside the published numbers.
 
-    `row` and `column` say where those stand in the CSV file; {method} and {task} are the printed names.
+    `row` and `column` name the published numbers in the CSV file; {method} and {task} are the printed names.
     """
 
+    __pydantic_config__: ClassVar = NOTHING_ELSE
     title: str
     metric: str
     published: str = ""
@@ -66,42 +69,43 @@ class Table:
     column: str = "{task}"
     tasks: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
-    scale: float = 1.0  # ours times this is in the paper's unit
+    scale: float = 1.0  # our numbers times this are in the paper's unit
     note: str = ""
-    lead: str = ""  # a label: a second table says how far this method is ahead of each other, paired
+    lead: str = ""  # a label: a second table says how far this method is ahead of each other one, paired
 
 
 @dataclass(frozen=True)
 class Suite:
     """What is measured, and how it is shown."""
 
+    __pydantic_config__: ClassVar = NOTHING_ELSE
     name: str
     title: str
     methods: tuple[Method, ...]
     tasks: tuple[Task, ...]
     metrics: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    difference: tuple[str, ...] = ()  # two labels: the report also draws the first method's heat maps less the second's
+    difference: tuple[str, ...] = ()  # two labels: the report also draws the difference of their heat maps
     about: str = ""
     sample: int = 100
     seed: int = 0
-    catalog: Catalog = field(default_factory=lambda: with_own(Catalog({}, {})))
+    catalog: Catalog = field(default_factory=lambda: with_shipped(Catalog({}, {})))
 
     def methods_of(self, task: Task) -> tuple[Method, ...]:
         return tuple(one for one in self.methods if one.label not in task.without)
 
 
-def shipped() -> dict[str, Path]:
+def shipped_suites() -> dict[str, Path]:
     """The suites that come with relprop, by name."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
 
 
 def read_suite(given: str | Path, sample: int | None = None, seed: int | None = None) -> Suite:
-    """A shipped suite's name, or a file; with another sample or seed if wanted."""
-    own = shipped()
-    path = own.get(str(given), Path(given))
+    """A shipped suite's name, or a file; with another sample or seed if given."""
+    shipped = shipped_suites()
+    path = shipped.get(str(given), Path(given))
     if not path.is_file():
-        raise unknown_name("suite", given, own, "a shipped one, or a .toml file that exists")
+        raise unknown_name("suite", given, shipped, "a shipped one, or a .toml file that exists")
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
@@ -115,68 +119,60 @@ def read_suite(given: str | Path, sample: int | None = None, seed: int | None = 
 
 
 def suite_from(tables: Mapping[str, Any], name: str, where: str) -> Suite:
-    """Checked: every name known, every setting of the right kind."""
-    rest = {key: value for key, value in tables.items() if key not in ("data", "recipe", "methods", "tasks", "tables")}
-    for key in ("methods", "tasks", "tables"):
-        if not isinstance(tables.get(key, []), list):
-            raise InputError(f'"{key}" of {where} should be a list')
+    """A suite in which every name is known and every setting of the right type."""
     if not tables.get("tasks"):
         raise InputError(f"{where} has no task: a [[tasks]] table names a model and its data")
-    methods = tuple(
-        _method(one, f"method {number} of {where}") for number, one in enumerate(tables.get("methods", []), 1)
+    methods = tables.get("methods", [])
+    if isinstance(methods, list):  # a method without options may be its name alone
+        methods = [{"method": one} if isinstance(one, str) else one for one in methods]
+    rest = {key: value for key, value in tables.items() if key not in ("data", "recipe")}
+    suite = validated(Suite, {"name": name, **rest, "methods": methods}, where)
+    suite = replace(
+        suite, methods=tuple(map(_labelled, suite.methods)), catalog=with_shipped(catalog_of(tables, where))
     )
-    tasks = tuple(built(Task, one, f"task {number} of {where}") for number, one in enumerate(tables["tasks"], 1))
-    shown = tuple(
-        built(Table, one, f"table {number} of {where}") for number, one in enumerate(tables.get("tables", []), 1)
-    )
-    catalog = with_own(catalog_of(tables, where))
-    suite = built(Suite, {"name": name, **rest}, where, methods=methods, tasks=tasks, tables=shown, catalog=catalog)
-    _check(suite, where)
+    _check_names(suite, where)
     return suite
 
 
-def _method(given: Any, where: str) -> Method:
-    table = {"method": given} if isinstance(given, str) else given
-    one = built(Method, table, where)
+def _labelled(one: Method) -> Method:
+    """The method under its registered name, with a label and a printed name."""
     record = METHODS[one.method]
     record.check(dict(one.options))
-    extra = ", ".join(f"{name}={value}" for name, value in one.options.items())
-    label = one.label or (f"{record.name} ({extra})" if extra else record.name)
+    options = ", ".join(f"{name}={value}" for name, value in one.options.items())
+    label = one.label or (f"{record.name} ({options})" if options else record.name)
     return replace(one, method=record.name, label=label, printed=one.printed or label)
 
 
-def _check(suite: Suite, where: str) -> None:
-    """Names that stand for each other must be there, and once."""
+def _check_names(suite: Suite, where: str) -> None:
+    """Every name must refer to something, and every label be unique."""
     labels = [one.label for one in suite.methods]
     names = [task.name for task in suite.tasks]
     for what, each in (("method", labels), ("task", names)):
         twice = next((one for one in each if each.count(one) > 1), None)
         if twice:
             raise InputError(f'{where} has two {what}s called "{twice}"; give one of them another name or label')
-    for one in suite.tasks:
-        for label in one.without:
-            if label not in labels:
-                raise unknown_name(f'method of task "{one.name}"', label, labels)
-        if one.data:
-            suite.catalog.dataset(one.data)
-        if one.model.startswith("recipe:"):
-            suite.catalog.recipe(one.model.removeprefix("recipe:"))
-        for number in ("chunk", "batch_size"):
-            if getattr(one, number) < 1:
-                raise InputError(f'"{number}" of task "{one.name}" must be at least 1, got {getattr(one, number)}')
-    for metric in (*suite.metrics, *(metric for task in suite.tasks for metric in task.metrics)):
-        if metric not in METRICS:
-            raise unknown_name(f"metric of {where}", metric, METRICS)
+    for task in suite.tasks:
+        _check_known(f'method of task "{task.name}"', task.without, labels)
+        if task.data:
+            suite.catalog.dataset(task.data)
+        if task.model.startswith("recipe:"):
+            suite.catalog.recipe(task.model.removeprefix("recipe:"))
+        for setting, value in (("chunk", task.chunk), ("batch_size", task.batch_size)):
+            if value < 1:
+                raise InputError(f'"{setting}" of task "{task.name}" must be at least 1, got {value}')
+        _check_known(f"metric of {where}", task.metrics, METRICS)
+    _check_known(f"metric of {where}", suite.metrics, METRICS)
     if len(suite.difference) not in (0, 2):
         got = ", ".join(suite.difference)
         raise InputError(f'"difference" of {where} is two methods, the first less the second; got {got}')
-    for label in suite.difference:
-        if label not in labels:
-            raise unknown_name(f"method of the difference in {where}", label, labels)
+    _check_known(f"method of the difference in {where}", suite.difference, labels)
     for table in suite.tables:
-        for name in table.tasks:
-            if name not in names:
-                raise unknown_name(f'task of table "{table.title}"', name, names)
-        for label in (*table.methods, *([table.lead] if table.lead else [])):
-            if label not in labels:
-                raise unknown_name(f'method of table "{table.title}"', label, labels)
+        _check_known(f'task of table "{table.title}"', table.tasks, names)
+        _check_known(f'method of table "{table.title}"', table.methods, labels)
+        _check_known(f'method of table "{table.title}"', [table.lead] if table.lead else [], labels)
+
+
+def _check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise unknown_name(what, name, known)

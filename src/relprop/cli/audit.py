@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from relprop.errors import InputError
 
 app = typer.Typer(
-    help="Look for unequal treatment: how much names of each group speak for one class against another.",
+    help="Look for unequal treatment: how much names of each group support one class against another.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -19,7 +19,7 @@ WORDS, NOTHING = "words", "none"
 
 @app.callback()
 def audit() -> None:
-    """Look for unequal treatment: how much names of each group speak for one class against another."""
+    """Look for unequal treatment: how much names of each group support one class against another."""
 
 
 @app.command()
@@ -27,7 +27,7 @@ def names(
     model: Annotated[str, typer.Argument(help="An embedded model's name, a folder, or a Hugging Face hub id.")],
     texts: Annotated[
         list[Path],
-        typer.Option(help="A corpus: .txt (a text a line), .csv, .tsv or .jsonl, also .gz; several are joined."),
+        typer.Option(help="A corpus: .txt (one text per line), .csv, .tsv or .jsonl, also .gz; several are joined."),
     ],
     column: Annotated[
         str | None, typer.Option(help="The texts' column; a number, from 0, where there is no header. [text, sentence]")
@@ -39,7 +39,7 @@ def names(
         str | None,
         typer.Option(
             metavar="FILE|words|none",
-            help="Words not to look for, one a line; 'words': names that are also words, such as will, grace and may. "
+            help="Words not to look for, one per line; 'words': names that are also words, as will and may. "
             "Default: words for relprop's own names, else none.",
         ),
     ] = None,
@@ -47,7 +47,7 @@ def names(
         bool | None,
         typer.Option(
             "--ignore-case/--match-case",
-            help="Match names in any case, or only with their capitals. Default: ignore it where the corpus has none.",
+            help="Match names in any case, or with their capitals. Default: in any case if the corpus has no capitals.",
         ),
     ] = None,
     contrast: Annotated[
@@ -56,11 +56,11 @@ def names(
     method: Annotated[str, typer.Option(help="One of `relprop methods` that is signed.")] = "lrp_ah_ln",
     shuffles: Annotated[
         int,
-        typer.Option(min=0, help="Also let names change places at random, so often: is it the names or the texts?"),
+        typer.Option(min=0, help="Also swap names at random this many times: is it the names or the texts?"),
     ] = 0,
-    draws: Annotated[int, typer.Option(min=1, help="Of the permutation tests.")] = 9999,
-    seed: Annotated[int, typer.Option(help="Of the permutation tests and the shuffles.")] = 0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 32,
+    draws: Annotated[int, typer.Option(min=1, help="Number of draws of the permutation tests.")] = 9999,
+    seed: Annotated[int, typer.Option(help="Seed of the permutation tests and the shuffles.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts per batch.")] = 32,
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
     png: Annotated[Path | None, typer.Option(help="Draw the names and the groups (.png, .svg or .pdf).")] = None,
     mentions: Annotated[Path | None, typer.Option(help="Write every mention with its text (.csv).")] = None,
@@ -102,7 +102,7 @@ def names(
             typer.echo(f"wrote {path}", err=True)
 
 
-def _contrast(given: str | None) -> tuple[Any, Any] | None:
+def _contrast(given: str | None) -> tuple[str | int, str | int] | None:
     if given is None:
         return None
     parts = [int(part) if part.strip().isdigit() else part.strip() for part in given.split(",")]

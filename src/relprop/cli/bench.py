@@ -1,23 +1,22 @@
-"""`relprop bench`: run a suite, go on with it, see what it gave."""
+"""`relprop bench`: run a suite, resume it, report its results."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from relprop.errors import InputError
+from relprop.progress import live_count
 
 if TYPE_CHECKING:
     from relprop.bench.executors import Executor, Outcome
-    from relprop.bench.runner import Summary
+    from relprop.bench.runner import RunSummary
 
 app = typer.Typer(
     help="Compare methods as the papers do: suites that can be killed and resumed, and a report.",
@@ -25,13 +24,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 LOCAL = "local"
-_QUIET = 30.0  # seconds between lines where there is no terminal
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes of one thread each. Default: one a core.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes with one thread each. Default: one per core.")]
 OnRay = Annotated[
-    str | None, typer.Option(metavar="[ADDRESS]", help="Work on Ray: a cluster's address, or nothing for a local one.")
+    str | None,
+    typer.Option(metavar="[ADDRESS]", help="Work on Ray: a cluster's address, or nothing for a local one."),
 ]
-Tries = Annotated[int, typer.Option(min=1, help="A cell that failed so often is set aside.")]
+Tries = Annotated[int, typer.Option(min=1, help="A cell that failed this many times is set aside.")]
 
 
 def with_optional_values(arguments: list[str]) -> list[str]:
@@ -46,39 +45,39 @@ def with_optional_values(arguments: list[str]) -> list[str]:
 @app.command()
 def run(
     suite: Annotated[str, typer.Argument(help="One of `relprop bench list`, or a .toml file.")],
-    out: Annotated[Path, typer.Option(help="The folder for results; the same again goes on with them.")],
+    out: Annotated[Path, typer.Option(help="The folder for results; an existing run of the same suite is resumed.")],
     data: Annotated[
-        Path | None, typer.Option(help="The folder of the datasets' files. Default: they come from the hub.")
+        Path | None, typer.Option(help="The folder of the datasets' files. Default: load them from the hub.")
     ] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="So many examples of each dataset.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Draws the examples.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Number of examples of each dataset.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sample.")] = None,
     workers: Workers = None,
     ray: OnRay = None,
     tries: Tries = 3,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check that every task can be worked on.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check that every task can be run.")] = False,
 ) -> None:
     """Run a suite. All data and tasks are checked first; models of recipes are trained once and kept."""
     if data is not None and not data.is_dir():
-        raise InputError(f'--data "{data}" is no folder')
-    from relprop.bench.planning import check, check_room, planned
-    from relprop.bench.running import begin, check_folder
+        raise InputError(f'--data "{data}" is not a folder')
+    from relprop.bench.suite_folder import check_same_suite, record_plan
+    from relprop.bench.suite_plan import check_disk_space, check_tasks, plan_suite
     from relprop.bench.suites import read_suite
 
     read = read_suite(suite, sample, seed)
-    check_room(out)
-    check_folder(out, read)
-    plan = planned(read, data, train=False)
-    check(plan, plan.tasks, watch=_checking)
+    check_disk_space(out)
+    check_same_suite(out, read)
+    plan = plan_suite(read, data, train=False)
+    check_tasks(plan, plan.tasks, watch=_print_check)
     untrained = [task for task in read.tasks if task not in plan.tasks]
     if dry_run:
         after = f"; after training: {', '.join(task.name for task in untrained)}" if untrained else ""
-        _say(f"{len(plan.tasks)} tasks are in order, {len(plan.specs)} cells{after}")
+        _print(f"{len(plan.tasks)} tasks can be run, {len(plan.specs)} cells{after}")
         return
     if untrained:
-        with _training() as said:
-            plan = planned(read, data, said=said)
-        check(plan, untrained, watch=_checking)
-    begin(plan, out, shlex.join(["relprop", *sys.argv[1:]]))
+        with _training_progress() as progress:
+            plan = plan_suite(read, data, progress=progress)
+        check_tasks(plan, untrained, watch=_print_check)
+    record_plan(plan, out, shlex.join(["relprop", *sys.argv[1:]]))
     _work(out, _executor(workers, ray), tries, again=False)
 
 
@@ -88,27 +87,26 @@ def resume(
     workers: Workers = None,
     ray: OnRay = None,
     tries: Tries = 3,
-    again: Annotated[bool, typer.Option("--again", help="Also try cells that were set aside.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also try the cells that were set aside.")] = False,
 ) -> None:
-    """Go on with a run that was stopped or killed."""
+    """Resume a run that was stopped or killed."""
     _work(folder, _executor(workers, ray), tries, again)
 
 
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="A folder of results.")],
-    out: Annotated[Path | None, typer.Option(help="Where the report goes. Default: the same folder.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for the report. Default: the same folder.")] = None,
     export: Annotated[Path | None, typer.Option(help="Also write all numbers, as .csv or .parquet.")] = None,
 ) -> None:
-    """Write report.html and report.md: tables beside the papers', curves, heatmaps, costs. Also of a part of a run."""
-    from relprop.bench.export import export as write_table
-    from relprop.bench.export import fingerprint
+    """Write report.html and report.md: tables beside the papers', curves, heat maps, costs. Runs may be unfinished."""
+    from relprop.bench.export import export_table, fingerprint
     from relprop.bench.report import read_results, write_report
 
     for path in write_report(read_results(folder), out or folder):
         typer.echo(f"wrote {path}", err=True)
     if export is not None:
-        write_table(folder, export)
+        export_table(folder, export)
         typer.echo(f"wrote {export}", err=True)
     typer.echo(f"fingerprint of the numbers: {fingerprint(folder)}")
 
@@ -117,22 +115,22 @@ def report(
 def list_(
     folder: Annotated[Path | None, typer.Argument(help="List the runs in this folder instead.")] = None,
 ) -> None:
-    """List the suites that come with relprop, or the runs in a folder and how far they are."""
+    """List the suites that come with relprop, or the runs in a folder and their progress."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     if folder is None:
-        from relprop.bench.suites import read_suite, shipped
+        from relprop.bench.suites import read_suite, shipped_suites
 
         table = Table("suite", "what it measures", "tasks", header_style="bold", box=SIMPLE_HEAD)
         table.columns[0].no_wrap = True
-        for name in shipped():
+        for name in shipped_suites():
             suite = read_suite(name)
             table.add_row(name, suite.title, ", ".join(task.name for task in suite.tasks))
     else:
-        from relprop.bench.running import state
         from relprop.bench.store import FILE
+        from relprop.bench.suite_folder import folder_state
 
         table = Table("run", "suite", "cells done", "set aside", "left", header_style="bold", box=SIMPLE_HEAD)
         table.columns[0].overflow = table.columns[1].overflow = "fold"
@@ -140,7 +138,7 @@ def list_(
         if not found:
             raise InputError(f'there are no results in "{folder}"')
         for path in found:
-            one = state(path)
+            one = folder_state(path)
             counts = (one.summary.done, len(one.summary.quarantined), one.summary.left)
             table.add_row(str(path), one.suite.get("name", ""), *map(str, counts))
     Console().print(table)
@@ -158,37 +156,37 @@ def _executor(workers: int | None, ray: str | None) -> Executor:
 
 
 def _work(folder: Path, executor: Executor, tries: int, again: bool) -> None:
-    from relprop.bench.running import go_on
+    from relprop.bench.suite_folder import resume_run
 
     try:
-        with _cells() as watch:
-            found = go_on(folder, executor, tries=tries, again=again, watch=watch)
+        with _cell_progress() as watch:
+            summary = resume_run(folder, executor, tries=tries, again=again, watch=watch)
     except KeyboardInterrupt:
-        _say(f"stopped; what is done is kept: relprop bench resume {shlex.quote(str(folder))}")
+        _print(f"stopped; results so far are kept: relprop bench resume {shlex.quote(str(folder))}")
         raise typer.Exit(130) from None
-    _end(found, folder)
+    _finish(summary, folder)
 
 
-def _end(found: Summary, folder: Path) -> None:
-    for row in found.quarantined:
+def _finish(summary: RunSummary, folder: Path) -> None:
+    for row in summary.quarantined:
         places = row.spec["places"]
-        _say(f'set aside: task "{row.spec["task"]["name"]}", examples {places[0]} to {places[-1]}: {row.error}')
-    _say(f"{found.done} cells done, {len(found.quarantined)} set aside; see `relprop bench report {folder}`")
-    if not found.complete:
+        _print(f'set aside: task "{row.spec["task"]["name"]}", examples {places[0]} to {places[-1]}: {row.error}')
+    _print(f"{summary.done} cells done, {len(summary.quarantined)} set aside; see `relprop bench report {folder}`")
+    if not summary.complete:
         raise typer.Exit(1)
 
 
-def _checking(task: str) -> None:
-    _say(f"checking {task}")
+def _print_check(task: str) -> None:
+    _print(f"checking {task}")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     typer.echo(line, err=True)
 
 
 @contextmanager
-def _cells() -> Iterator[Any]:
-    with _progress("cells") as show:
+def _cell_progress() -> Iterator[Callable[[Outcome, int, int], None]]:
+    with live_count("cells") as show:
 
         def watch(outcome: Outcome, settled: int, count: int) -> None:
             show(settled, count, f"failed: {outcome.error}" if outcome.error else "", urgent=bool(outcome.error))
@@ -197,51 +195,10 @@ def _cells() -> Iterator[Any]:
 
 
 @contextmanager
-def _training() -> Iterator[Any]:
-    with _progress("training") as show:
+def _training_progress() -> Iterator[Callable[[str, int, int, float], None]]:
+    with live_count("training") as show:
 
-        def said(name: str, step: int, steps: int, loss: float) -> None:
+        def watch(name: str, step: int, steps: int, loss: float) -> None:
             show(step, steps, f"{name}, loss {loss:.3f}")
 
-        yield said
-
-
-class _Pace:
-    """Rate and time left. A count that falls back is of the next thing: time is taken anew."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-        self._first: int | None = None
-        self._last = 0
-
-    def __call__(self, done: int, count: int) -> str:
-        now = time.monotonic()
-        if done < self._last:
-            self._start, self._first = now, done
-        self._first = done - 1 if self._first is None else self._first
-        self._last = done
-        rate = max(1, done - self._first) / max(1e-3, now - self._start)
-        return f"{60 * rate:.1f} a minute, {timedelta(seconds=round((count - done) / rate))} left"
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Any]:
-    """Live, with rate and time left; without a terminal, a line now and then."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
-    with Progress(TextColumn(what), *columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(what, total=None, note="", visible=False)
-        pace, said = _Pace(), time.monotonic()
-
-        def show(done: int, count: int, note: str, urgent: bool = False) -> None:
-            nonlocal said
-            note = ", ".join(part for part in (pace(done, count), note) if part)
-            progress.update(bar, completed=done, total=count, note=note, visible=True)
-            if not console.is_terminal and (done == count or urgent or time.monotonic() - said > _QUIET):
-                _say(f"{what}: {done} of {count} ({note})")
-                said = time.monotonic()
-
-        yield show
+        yield watch

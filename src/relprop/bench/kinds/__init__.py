@@ -1,5 +1,5 @@
-"""Kinds of experiments: what a cell does with its model and examples."""
+"""Kinds of tasks: what a cell does with its model and examples."""
 
-from relprop.bench.kinds.kind import KINDS, Job, Kind, kind_of
+from relprop.bench.kinds.task_kind import KINDS, CellJob, TaskKind, task_kind
 
-__all__ = ["KINDS", "Job", "Kind", "kind_of"]
+__all__ = ["KINDS", "CellJob", "TaskKind", "task_kind"]

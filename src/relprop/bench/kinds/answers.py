@@ -1,4 +1,4 @@
-"""Are the tokens that score highest those of the answer? Precision@20, as table 2 of [Song24]."""
+"""Are the tokens that score highest those of the answer? Precision@20, as Table 2 of [Song24]."""
 
 from __future__ import annotations
 
@@ -7,73 +7,60 @@ from pathlib import Path
 
 import numpy as np
 
+from relprop.bench.catalog import Catalog
 from relprop.bench.datasets import Answered, Example
 from relprop.bench.kinds.batches import Batch
-from relprop.bench.kinds.kind import Job
-from relprop.bench.measured import Measured
-from relprop.bench.suites import Suite, Task
+from relprop.bench.kinds.exhibits import text_exhibit
+from relprop.bench.kinds.task_kind import CellJob, TaskKind
+from relprop.bench.measurements import Measurements
+from relprop.bench.suites import Task
 from relprop.domains import qa
 from relprop.domains.text import Encoded, unpad
-from relprop.errors import InputError, unknown_name
+from relprop.errors import InputError
 from relprop.metrics import precision_at_k
 from relprop.metrics.score_arrays import Bools
 from relprop.questions import Questions
 
-METRICS = ("precision_at_k", "pooled_recall_at_k")
 K = 20
 
 
-def examples(suite: Suite, task: Task, folder: Path | None) -> Sequence[Answered]:
-    """The questions that have an answer."""
-    data = suite.catalog.dataset(task.data)
-    found = data.examples(task.split, folder)
-    answered = [example for example in found if isinstance(example, Answered) and example.answer is not None]
-    if not answered:
-        raise InputError(f'"{data.name}" has no answers: name their column as "answer" of [data.{data.name}]')
-    return answered
+class AnswerTokens(TaskKind):
+    """The tokens of the right answer, among all tokens of the window that is explained."""
+
+    metrics = ("precision_at_k", "pooled_recall_at_k")
+    options = ("k",)
+
+    def examples(self, catalog: Catalog, task: Task, folder: Path | None) -> Sequence[Answered]:
+        """The questions that have an answer."""
+        every = super().examples(catalog, task, folder)
+        answered = [example for example in every if isinstance(example, Answered) and example.answer is not None]
+        if not answered:
+            raise InputError(f'"{task.data}" has no answers: name their column as "answer" of [data.{task.data}]')
+        return answered
+
+    def measure(self, job: CellJob) -> Measurements:
+        k = int(job.task.options.get("k", K))
+        questions = job.explainer.domain
+        if not isinstance(questions, Questions):
+            raise InputError(f'"{job.task.model}" answers no questions: it has no question-answering head')
+        batches = list(_batches(job, questions))
+        whole = Measurements([job.places[i] for batch in batches for i in batch.numbers])
+        for batch in batches:
+            marks = [answer_tokens(example, row) for example, row in zip(batch.examples, batch.rows, strict=True)]
+            for method in job.methods:
+                found = batch.explain(method, whole)
+                for i, (row, mark) in enumerate(zip(batch.rows, marks, strict=True)):
+                    scores = unpad(questions.tokenizer, found.scores[i], row)
+                    _add_scores(whole, method.label, scores, mark, k)
+                    if batch.numbers[i] < job.shown:
+                        shown = questions.explanation(batch.examples[i].text, row, found, i)
+                        whole.exhibits.append(text_exhibit(shown, job.places[batch.numbers[i]], method.label))
+        return whole
 
 
-def check(job: Job) -> None:
-    """One question through everything."""
-    for option in job.task.options:
-        if option != "k":
-            raise unknown_name("option of answers", option, ["k"])
-    unknown = [metric for metric in job.metrics if metric not in METRICS]
-    if unknown or not job.metrics:
-        raise InputError(f"answers take metrics of {', '.join(METRICS)}; got {', '.join(unknown) or 'none'}")
-    measure(job)
-
-
-def measure(job: Job) -> Measured:
-    """By the right answer's tokens, among all tokens of the window that is explained."""
-    k = int(job.task.options.get("k", K))
-    questions = _questions(job)
-    batches = list(_batches(job, questions))
-    whole = Measured([job.places[i] for batch in batches for i in batch.numbers])
-    for batch in batches:
-        marks = [answer_of(example, row) for example, row in zip(batch.examples, batch.rows, strict=True)]
-        for method in job.methods:
-            found = batch.explained(method, whole)
-            for place, (row, mark) in enumerate(zip(batch.rows, marks, strict=True)):
-                scores = unpad(questions.tokenizer, found.scores[place], row)
-                _add(whole, method.label, scores, mark, k)
-                if batch.numbers[place] < job.shown:
-                    shown = questions.explanation(batch.examples[place].text, row, found, place)
-                    about = {"kind": "text", "example": job.places[batch.numbers[place]], "method": method.label}
-                    whole.exhibits.append({**about, "explanation": shown.to_json()})
-    return whole
-
-
-def _questions(job: Job) -> Questions:
-    domain = job.explainer.domain
-    if not isinstance(domain, Questions):
-        raise InputError(f'"{job.task.model}" answers no questions: it has no question-answering head')
-    return domain
-
-
-def _batches(job: Job, questions: Questions) -> Iterator[Batch]:
+def _batches(job: CellJob, questions: Questions) -> Iterator[Batch]:
     length = job.task.max_length
-    answers = [_held(questions, one, length) if job.task.explain == "label" else None for one in job.examples]
+    answers = [_window_answer(questions, one, length) if job.task.explain == "label" else None for one in job.examples]
     rows, targets = questions.prepared([example.text for example in job.examples], answers, length)
     for numbers in questions.batches(rows, job.task.batch_size):
         own = [rows[i] for i in numbers]
@@ -81,16 +68,16 @@ def _batches(job: Job, questions: Questions) -> Iterator[Batch]:
         yield Batch(questions, numbers, some, own, questions.inputs(own), [targets[i] for i in numbers])
 
 
-def _held(questions: Questions, example: Answered, length: int | None) -> tuple[int, int] | None:
-    """The right answer, unless it is too long for any window: the predicted one is explained then, and not counted."""
+def _window_answer(questions: Questions, example: Answered, length: int | None) -> tuple[int, int] | None:
+    """The right answer; None if no window holds it whole: the predicted one is then explained, and not counted."""
     assert isinstance(example.text, tuple)
     question, context = example.text
     windows = qa.windows(questions.tokenizer, question, context, questions.limit(length))
-    return example.answer if any(answer_of(example, window).any() for window in windows) else None
+    return example.answer if any(answer_tokens(example, window).any() for window in windows) else None
 
 
-def answer_of(example: Example, row: Encoded) -> Bools:
-    """Which tokens are of the right answer: none, where it is not in the window whole."""
+def answer_tokens(example: Example, row: Encoded) -> Bools:
+    """[tokens]: is the token part of the right answer? None is if the window does not hold the whole answer."""
     assert isinstance(example, Answered)
     assert example.answer is not None
     span = qa.span_of(row, *example.answer)
@@ -100,8 +87,8 @@ def answer_of(example: Example, row: Encoded) -> Bools:
     return marks
 
 
-def _add(whole: Measured, label: str, scores: Sequence[float], mark: Bools, k: int) -> None:
-    """A window without the answer has no number."""
+def _add_scores(whole: Measurements, label: str, scores: Sequence[float], mark: Bools, k: int) -> None:
+    """NaN for a window without the answer."""
     hits = taken = answer = np.nan
     if mark.any():
         counts = precision_at_k([scores], [mark], k=k)

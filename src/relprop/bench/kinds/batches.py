@@ -1,4 +1,4 @@
-"""A cell's texts or graphs in batches of similar length, and their explanations: what several kinds have in common."""
+"""A cell's texts or graphs in batches of similar length, and their explanations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from relprop.attribution import attribute
 from relprop.bench.datasets import Example
-from relprop.bench.kinds.kind import Job
-from relprop.bench.measured import Measured
+from relprop.bench.kinds.task_kind import CellJob
+from relprop.bench.measurements import Measurements
 from relprop.bench.suites import Method
 from relprop.domains.text import TruncationWarning
 from relprop.errors import InputError
@@ -25,41 +25,41 @@ from relprop.types import Attribution
 
 @dataclass(frozen=True)
 class Batch:
-    """Some of a job's texts or graphs, as the model takes them."""
+    """Some of a job's texts or graphs, as inputs of the model."""
 
     domain: Texts | Graphs
-    numbers: list[int]  # which of the job's examples
+    numbers: list[int]  # of the examples in the job
     examples: list[Example]
     rows: list[Any]
     inputs: dict[str, Tensor]
-    labels: list[Any] | None  # the classes or answers to be explained; None: the predicted ones
+    labels: list[Any] | None  # the classes or answers to explain; None: the predicted ones
 
-    def explained(self, method: Method, whole: Measured) -> Attribution:
-        """A method's scores, and how long it took."""
-        settled = self.domain.options(METHODS[method.method].options, dict(method.options), self.rows, self.inputs)
+    def explain(self, method: Method, whole: Measurements) -> Attribution:
+        """A method's scores; its time is added to the measurements."""
+        options = self.domain.options(METHODS[method.method].options, dict(method.options), self.rows, self.inputs)
         start = time.perf_counter()
-        found = attribute(self.domain.model, self.inputs, self.labels, method.method, **settled)
-        whole.took(method.label, time.perf_counter() - start)
+        found = attribute(self.domain.model, self.inputs, self.labels, method.method, **options)
+        whole.add_seconds(method.label, time.perf_counter() - start)
         return found
 
 
-def batched(job: Job, domain: Texts | Graphs) -> tuple[Measured, Sequence[Batch]]:
-    """All examples, and what will hold their numbers: of the same examples, in the order of the batches."""
-    with warnings.catch_warnings():  # that long texts are cut is known
+def make_batches(job: CellJob, domain: Texts | Graphs) -> tuple[Measurements, Sequence[Batch]]:
+    """Empty measurements of the examples in the order of the batches, and the batches."""
+    with warnings.catch_warnings():  # long texts are cut on purpose
         warnings.simplefilter("ignore", TruncationWarning)
         rows: Any = domain.encode([example.text for example in job.examples], job.task.max_length)
     groups = domain.batches(rows, job.task.batch_size)
     batches = [_batch(job, domain, numbers, [rows[i] for i in numbers]) for numbers in groups]
-    return Measured([job.places[i] for numbers in groups for i in numbers]), batches
+    return Measurements([job.places[i] for numbers in groups for i in numbers]), batches
 
 
-def _batch(job: Job, domain: Texts | Graphs, numbers: list[int], rows: list[Any]) -> Batch:
+def _batch(job: CellJob, domain: Texts | Graphs, numbers: list[int], rows: list[Any]) -> Batch:
     examples: list[Any] = [job.examples[i] for i in numbers]
     labels = [example.label for example in examples] if job.task.explain == "label" else None
     return Batch(domain, numbers, examples, rows, domain.inputs(rows), labels)
 
 
-def texts_of(job: Job) -> Texts:
+def text_reader(job: CellJob) -> Texts:
     domain = job.explainer.domain
     if not isinstance(domain, Texts):
         raise InputError(f'"{job.task.model}" is a model of {domain.name}, and the task is about texts')

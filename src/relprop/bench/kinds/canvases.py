@@ -1,7 +1,7 @@
 """Two digits of MNIST on a canvas, among fragments of others, after the cluttered MNIST of Mnih et al. 2014.
 
-The embedded model "digits" learned to read such. Where each digit was drawn is known, so a map for one class has a
-ground truth.
+The embedded model "digits" was trained on such canvases. The position of each digit is known, so a map for one class
+has a ground truth.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from relprop.bench.idx import Bytes, read_idx
 
 SIDE, TILE = 56, 28
-EDGE = 4  # a tile's border is empty: so much of it may hang over the canvas
+EDGE = 4  # pixels of a tile's empty border that may lie outside the canvas
 APART = 22  # the least distance of two digits, along an axis
 FRAGMENTS, FRAGMENT = 6, 8
 
@@ -32,15 +32,15 @@ class Mnist(NamedTuple):
 
 
 class Canvas(NamedTuple):
-    """Bytes [56, 56], the two classes, and where the ink of each is."""
+    """Bytes [56, 56], the two classes, and the pixels of each digit."""
 
     image: Bytes
     classes: tuple[int, int]
     ink: tuple[NDArray[np.bool_], NDArray[np.bool_]]
 
 
-def canvas(mnist: Mnist, number: int) -> Canvas:
-    """The same for the same number."""
+def draw_canvas(mnist: Mnist, number: int) -> Canvas:
+    """The canvas with this number, which is the seed."""
     rng = np.random.default_rng(number)
     side = SIDE + 2 * EDGE
     whole = np.zeros((side, side), np.uint8)
@@ -62,7 +62,7 @@ def canvas(mnist: Mnist, number: int) -> Canvas:
 
 
 def _corners(rng: np.random.Generator) -> NDArray[np.int64]:
-    """[2 digits, 2] of tiles whose ink does not overlap."""
+    """[2 digits, 2]: corners of tiles whose digits do not overlap."""
     while True:
         corners: NDArray[np.int64] = rng.integers(SIDE + 2 * EDGE - TILE + 1, size=(2, 2))
         if np.abs(corners[0] - corners[1]).max() >= APART:
@@ -70,7 +70,7 @@ def _corners(rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def _paste(layer: Bytes, tile: Bytes, corner: NDArray[np.int64]) -> None:
-    """Where it is brighter."""
+    """Copy the pixels of a tile that are brighter than those below."""
     y, x = corner
     part = layer[y : y + len(tile), x : x + len(tile)]
     np.maximum(part, tile, out=part)

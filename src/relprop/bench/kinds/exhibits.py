@@ -1,38 +1,43 @@
-"""Maps to look at, as small pictures that travel as text."""
+"""Explanations to look at, kept as JSON: heat maps of texts, small PNG images as base64."""
 
 from __future__ import annotations
 
 import io
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
+from relprop.explanation import Explanation
 from relprop.graph_explanation import GraphExplanation
 from relprop.image_explanation import ImageExplanation
 from relprop.render.graph.drawing import GraphMap, drawn
 from relprop.render.graph.figure import Hung, draw_hung
 from relprop.render.image.overlay import Pixels, fitted, overlay
 
-LONGEST = 200  # pixels of a picture that is kept to look at
-UNIT = 1.6  # pixels to a unit of a drawing
+LONGEST = 200  # pixels along the longer side
+UNIT = 1.6  # pixels per unit of a drawing
 DPI = 100
 
 
-def images(found: Sequence[ImageExplanation], place: int, label: str) -> dict[str, Any]:
-    """The maps of a picture's classes over the picture, one below the other, small."""
-    panels = np.concatenate([overlay(fitted(one.image_map(), LONGEST)) for one in found])
-    return _exhibit(panels, place, label, ", ".join(one.target for one in found))
+def text_exhibit(explanation: Explanation, place: int, label: str) -> dict[str, Any]:
+    return {"kind": "text", "example": place, "method": label, "explanation": explanation.to_json()}
 
 
-def graphs(found: dict[str, GraphExplanation], place: int) -> list[dict[str, Any]]:
-    """The graph itself, then its drawing for every method."""
-    maps = {label: one.graph_map() for label, one in found.items()}
-    first = next(iter(maps.values()))
-    return [_exhibit(_pixels(one), place, label, one.target) for label, one in {"": first.plain(), **maps}.items()]
+def image_exhibit(explanations: Sequence[ImageExplanation], place: int, label: str) -> dict[str, Any]:
+    """Small maps of an image's classes over the image, one below the other."""
+    panels = np.concatenate([overlay(fitted(one.image_map(), LONGEST)) for one in explanations])
+    return _png_exhibit(panels, place, label, ", ".join(one.target for one in explanations))
+
+
+def graph_exhibits(explanations: Mapping[str, GraphExplanation], place: int) -> list[dict[str, Any]]:
+    """The graph without colours, then one drawing per method."""
+    maps = {label: one.graph_map() for label, one in explanations.items()}
+    uncoloured = next(iter(maps.values())).plain()
+    return [_png_exhibit(_pixels(one), place, label, one.target) for label, one in {"": uncoloured, **maps}.items()]
 
 
 def _pixels(one: GraphMap) -> Pixels:
@@ -44,7 +49,7 @@ def _pixels(one: GraphMap) -> Pixels:
     return np.asarray(Image.open(file).convert("RGB"))
 
 
-def _exhibit(pixels: Pixels, place: int, label: str, target: str) -> dict[str, Any]:
+def _png_exhibit(pixels: Pixels, place: int, label: str, target: str) -> dict[str, Any]:
     file = io.BytesIO()
     Image.fromarray(pixels).quantize(256).save(file, "PNG", optimize=True)
     png = b64encode(file.getvalue()).decode()

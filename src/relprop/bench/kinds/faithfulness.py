@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from relprop.bench.datasets import Example, Picture
-from relprop.bench.kinds import exhibits
-from relprop.bench.kinds.batches import Batch, batched
-from relprop.bench.kinds.kind import Job
-from relprop.bench.measured import Measured
-from relprop.bench.suites import Suite, Task
+from relprop.bench.datasets import GreyImage
+from relprop.bench.kinds.batches import Batch, make_batches
+from relprop.bench.kinds.exhibits import graph_exhibits, text_exhibit
+from relprop.bench.kinds.task_kind import CellJob, TaskKind
+from relprop.bench.measurements import CEILING, UNIFORM, Measurements
 from relprop.errors import InputError
 from relprop.graphs import Graphs
 from relprop.metrics import FAITHFULNESS, ceiling, conservation, faithfulness, plan, relevance_mass
@@ -21,36 +19,42 @@ from relprop.registry import METHODS
 from relprop.texts import Texts
 from relprop.types import Attribution
 
-CEILING = "ceiling"  # the name under which the best order is reported
-UNIFORM = "uniform map"  # and the one of a picture whose pixels all have the same score
-SEARCHED = ("auac", "au_mse")
+SEARCHED = ("auac", "au_mse")  # metrics that have a ceiling
 CONSERVATION = ("conservation_correlation", "conservation_gap")
 MASS = "relevance_mass"
-KNOWN = (*FAITHFULNESS, *CONSERVATION, MASS)
-INK = 127  # pixels above this are of the digit: half of the brightest
-Found = Mapping[str, Attribution]  # by the method's label
+INK = 127  # pixels above this belong to the digit: half of the brightest
+Attributions = Mapping[str, Attribution]  # by the method's label
 
 
-def examples(suite: Suite, task: Task, folder: Path | None) -> Sequence[Example]:
-    return suite.catalog.dataset(task.data).examples(task.split, folder)
+class Faithfulness(TaskKind):
+    metrics = (*FAITHFULNESS, *CONSERVATION, MASS)
+
+    def check(self, job: CellJob) -> None:
+        domain = _reader(job)
+        if not job.methods:
+            raise InputError("there is no method to measure")
+        if isinstance(domain, Graphs) and job.task.replacement:
+            raise InputError('a hidden node is removed, and nothing replaces it: set replacement = ""')
+        if MASS in job.metrics and not (isinstance(domain, Graphs) and isinstance(job.examples[0].text, GreyImage)):
+            raise InputError(f'"{MASS}" is for images that are read as graphs: leave it out of this task')
+        super().check(job)
+
+    def measure(self, job: CellJob) -> Measurements:
+        whole, batches = make_batches(job, _reader(job))
+        for batch in batches:
+            found = {method.label: batch.explain(method, whole) for method in job.methods}
+            _add_curves(whole, job, batch, found)
+            if job.task.ceiling:
+                _add_ceiling(whole, job, batch)
+            if any(metric in CONSERVATION for metric in job.metrics):
+                _add_totals(whole, job, found)
+            if MASS in job.metrics:
+                _add_mass(whole, batch, found)
+            _add_heatmaps(whole, job, batch, found)
+        return whole
 
 
-def check(job: Job) -> None:
-    """One example through everything."""
-    domain = domain_of(job)
-    unknown = [metric for metric in job.metrics if metric not in KNOWN]
-    if unknown or not job.metrics:
-        raise InputError(f"faithfulness takes metrics of {', '.join(KNOWN)}; got {', '.join(unknown) or 'none'}")
-    if not job.methods:
-        raise InputError("there is no method to be measured")
-    if isinstance(domain, Graphs) and job.task.replacement:
-        raise InputError('a hidden node is taken out, and nothing takes its place: set replacement = ""')
-    if MASS in job.metrics and not (isinstance(domain, Graphs) and isinstance(job.examples[0].text, Picture)):
-        raise InputError(f'"{MASS}" is for pictures that are read as graphs: leave it out of this task')
-    measure(job)
-
-
-def domain_of(job: Job) -> Texts | Graphs:
+def _reader(job: CellJob) -> Texts | Graphs:
     domain = job.explainer.domain
     if not isinstance(domain, Texts | Graphs):
         raise InputError(
@@ -60,22 +64,7 @@ def domain_of(job: Job) -> Texts | Graphs:
     return domain
 
 
-def measure(job: Job) -> Measured:
-    whole, batches = batched(job, domain_of(job))
-    for batch in batches:
-        found = {method.label: batch.explained(method, whole) for method in job.methods}
-        _add_curves(whole, job, batch, found)
-        if job.task.ceiling:
-            _add_ceiling(whole, job, batch)
-        if any(metric in CONSERVATION for metric in job.metrics):
-            _add_totals(whole, job, found)
-        if MASS in job.metrics:
-            _add_mass(whole, batch, found)
-        _add_heatmaps(whole, job, batch, found)
-    return whole
-
-
-def _add_curves(whole: Measured, job: Job, batch: Batch, found: Found) -> None:
+def _add_curves(whole: Measurements, job: CellJob, batch: Batch, found: Attributions) -> None:
     metrics = [metric for metric in job.metrics if metric in FAITHFULNESS]
     if not metrics:
         return
@@ -89,8 +78,8 @@ def _add_curves(whole: Measured, job: Job, batch: Batch, found: Found) -> None:
             whole.add_curve(label, metric, curve.fractions, curve.values.tolist())
 
 
-def _add_ceiling(whole: Measured, job: Job, batch: Batch) -> None:
-    """How far any scores could get, by search: on texts and graphs small enough, and not defined for the others."""
+def _add_ceiling(whole: Measurements, job: CellJob, batch: Batch) -> None:
+    """The best that any scores could reach, by search; NaN for texts and graphs that are too large."""
     most, size = job.task.ceiling, job.task.batch_size
     units = batch.domain.tokens(batch.rows, batch.inputs, job.task.replacement or None).hideable.sum(1)
     short = [i for i, count in enumerate(units.tolist()) if count <= most]
@@ -108,8 +97,8 @@ def _add_ceiling(whole: Measured, job: Job, batch: Batch) -> None:
         whole.add_curve(CEILING, metric, fractions, values.tolist())
 
 
-def _add_totals(whole: Measured, job: Job, found: Found) -> None:
-    """Of signed methods: scores without a sign are no shares of the output."""
+def _add_totals(whole: Measurements, job: CellJob, found: Attributions) -> None:
+    """The sum of scores and the output, for signed methods: scores without a sign are not shares of the output."""
     for method in job.methods:
         if METHODS[method.method].signed:
             pair = conservation(found[method.label].scores, found[method.label].value)
@@ -117,8 +106,8 @@ def _add_totals(whole: Measured, job: Job, found: Found) -> None:
             whole.add(method.label, "value", pair.values.tolist())
 
 
-def _add_mass(whole: Measured, batch: Batch, found: Found) -> None:
-    """Of pictures that are read as graphs of their regions. The virtual node is nowhere, and does not count."""
+def _add_mass(whole: Measurements, batch: Batch, found: Attributions) -> None:
+    """For images that are read as graphs of their regions. The virtual node covers no pixels and does not count."""
     assert isinstance(batch.domain, Graphs)
     inked = [np.asarray(example.text) > INK for example in batch.examples]
     whole.add(UNIFORM, MASS, [ink.mean() for ink in inked])
@@ -128,7 +117,7 @@ def _add_mass(whole: Measured, batch: Batch, found: Found) -> None:
         whole.add(label, MASS, [relevance_mass(each.scores, each.graph.source, ink) for each, ink in pairs])
 
 
-def _add_heatmaps(whole: Measured, job: Job, batch: Batch, found: Found) -> None:
+def _add_heatmaps(whole: Measurements, job: CellJob, batch: Batch, found: Attributions) -> None:
     for place, (number, example) in enumerate(zip(batch.numbers, batch.examples, strict=True)):
         if number >= job.shown:
             continue
@@ -137,7 +126,6 @@ def _add_heatmaps(whole: Measured, job: Job, batch: Batch, found: Found) -> None
             label: batch.domain.explanation(given, batch.rows[place], one, place) for label, one in found.items()
         }
         if isinstance(batch.domain, Graphs):
-            whole.exhibits += exhibits.graphs(each, job.places[number])
+            whole.exhibits += graph_exhibits(each, job.places[number])
         else:
-            about = {"kind": "text", "example": job.places[number]}
-            whole.exhibits += [{**about, "method": label, "explanation": one.to_json()} for label, one in each.items()]
+            whole.exhibits += [text_exhibit(one, job.places[number], label) for label, one in each.items()]

@@ -1,6 +1,6 @@
-"""Pictures for benchmarks: listed by name before a model is known, opened when they are measured.
+"""Pictures for benchmarks: listed by name when a suite is planned, opened when they are measured.
 
-Where they lie, under --data, is said by the task's options, by one of:
+The task's options say where they lie in the folder of --data, by one of:
 
     pets = "oxford-pets"                             # the Oxford-IIIT Pets: list, pictures and trimaps of 96 pixels
     digits = "mnist"                                 # canvases with two digits, drawn from MNIST
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
-from relprop.bench.kinds.canvases import Mnist, canvas
+from relprop.bench.kinds.canvases import Mnist, draw_canvas
 from relprop.bench.suites import Task
 from relprop.errors import InputError, unknown_name
 from relprop.metrics import SegmentedPicture
@@ -29,48 +29,48 @@ from relprop.metrics.segmentation_data import _example, _folder, _h5py, _pairs, 
 
 ARCHIVE = "pets_96px_all.zip"
 SPECIES, BREEDS = {0: "cat", 1: "dog"}, 37
-CANVASES = 1000
-_Lists = Callable[[Path, str, Mapping[str, Any]], "list[Listed]"]
+DIGITS, CANVASES = range(10), 1000
+_ListPictures = Callable[[Path, str, Mapping[str, Any]], "list[Listed]"]
 
 
-class Thing(NamedTuple):
-    """Something on a picture: where it is, and its class as the model numbers it; None where that is not known."""
+class PictureObject(NamedTuple):
+    """An object on a picture: its mask, and its class as the model numbers it; None where that is not known."""
 
     example: SegmentedPicture
     label: int | None
 
 
-class Source(Protocol):
-    """Where pictures lie."""
+class PictureSource(Protocol):
+    """A dataset of pictures."""
 
-    def opened(self, listed: Sequence[Listed], names: Mapping[int, str]) -> list[list[Thing]]:
-        """The things on each picture, for a model with these class names."""
+    def open(self, pictures: Sequence[Listed], names: Mapping[int, str]) -> list[list[PictureObject]]:
+        """The objects on each picture, for a model with these class names."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """A picture that is not open yet; its repr tells its content, not where it lies."""
+    """A picture that is not open yet; its repr shows its content, not where it lies, and identifies cells of a run."""
 
     name: str
-    content: tuple[int, ...]  # numbers that would be others for another picture of this name
-    source: Source = field(repr=False, compare=False)
+    content: tuple[int, ...]  # checksums or sizes of its files
+    source: PictureSource = field(repr=False, compare=False)
 
 
-def listed(task: Task, folder: Path | None) -> list[Listed]:
+def list_pictures(task: Task, folder: Path | None) -> list[Listed]:
     """All pictures that the task's options name, in order."""
     options, under = task.options, folder or Path()
     sources = [name for name in _SOURCES if name in options]
     if len(sources) != 1 or task.data:
         known = ", ".join(f'"{name}"' for name in _SOURCES)
         raise InputError(f"the pictures are named in the task's options, not as its data, by one of {known}")
-    makes, needs, may = _SOURCES[sources[0]]
+    list_source, required, optional = _SOURCES[sources[0]]
     for name in options:
-        if name not in (*needs, *may):
-            raise unknown_name("option", name, (*needs, *may))
-    for name in needs:
+        if name not in (*required, *optional):
+            raise unknown_name("option", name, (*required, *optional))
+    for name in required:
         if name not in options:
             raise InputError(f'the option "{sources[0]}" needs "{name}" beside it')
-    return makes(under, task.split, options)
+    return list_source(under, task.split, options)
 
 
 @dataclass(frozen=True)
@@ -80,49 +80,49 @@ class Pets:
     folder: Path
     classes: Mapping[str, tuple[int, int]]  # name -> breed, species, from 0
 
-    def opened(self, listed: Sequence[Listed], names: Mapping[int, str]) -> list[list[Thing]]:
-        numbers = self._numbers(names)
+    def open(self, pictures: Sequence[Listed], names: Mapping[int, str]) -> list[list[PictureObject]]:
+        numbers = self._class_numbers(names)
         with zipfile.ZipFile(self.folder / ARCHIVE) as archive:
-            return [[Thing(_pet(archive, one.name), numbers.get(one.name))] for one in listed]
+            return [[PictureObject(_read_pet(archive, one.name), numbers.get(one.name))] for one in pictures]
 
-    def _numbers(self, names: Mapping[int, str]) -> dict[str, int]:
-        """The classes by picture, of a model of species or of breeds; of another model none."""
+    def _class_numbers(self, names: Mapping[int, str]) -> dict[str, int]:
+        """The classes by picture, for a model of species or of breeds; empty for other models."""
         if len(names) == len(SPECIES):
             own = {name: SPECIES[species] for name, (_, species) in self.classes.items()}
-            return _numbered(own, {name: species for name, (_, species) in self.classes.items()}, names)
+            return _number_classes(own, {name: species for name, (_, species) in self.classes.items()}, names)
         if len(names) == BREEDS:
             own = {name: name.rpartition("_")[0] for name in self.classes}
-            return _numbered(own, {name: breed for name, (breed, _) in self.classes.items()}, names)
+            return _number_classes(own, {name: breed for name, (breed, _) in self.classes.items()}, names)
         return {}
 
 
-def _numbered(called: Mapping[str, str], numbers: Mapping[str, int], names: Mapping[int, str]) -> dict[str, int]:
+def _number_classes(called: Mapping[str, str], numbers: Mapping[str, int], names: Mapping[int, str]) -> dict[str, int]:
     """Classes by name where the model has all of them, by number where it has none."""
-    own = {_plain(name): number for number, name in names.items()}
-    missing = {one for one in called.values() if _plain(one) not in own}
+    own = {_normal_name(name): number for number, name in names.items()}
+    missing = {one for one in called.values() if _normal_name(one) not in own}
     if missing == set(called.values()):
         return dict(numbers)
     if missing:
         raise InputError(f'the model has classes of the data, but not "{min(missing)}"')
-    return {picture: own[_plain(one)] for picture, one in called.items()}
+    return {picture: own[_normal_name(one)] for picture, one in called.items()}
 
 
-def _plain(name: str) -> str:
+def _normal_name(name: str) -> str:
     return name.lower().replace(" ", "_")
 
 
-def _pet(archive: zipfile.ZipFile, name: str) -> SegmentedPicture:
+def _read_pet(archive: zipfile.ZipFile, name: str) -> SegmentedPicture:
     image = Image.open(io.BytesIO(archive.read(f"images/{name}.jpg"))).convert("RGB")
     trimap = np.asarray(Image.open(io.BytesIO(archive.read(f"trimaps/{name}.png"))))
     return SegmentedPicture(image, trimap == 1, trimap == 3, name)
 
 
-def _pets(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
+def _list_pets(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
     folder = under / options["pets"]
-    rows = [line.split() for line in _there(folder / f"{split}.txt", options["pets"]).read_text().splitlines()]
+    rows = [line.split() for line in _existing(folder / f"{split}.txt", options["pets"]).read_text().splitlines()]
     source = Pets(folder, {name: (int(breed) - 1, int(species) - 1) for name, breed, species, *_ in rows})
     try:
-        with zipfile.ZipFile(_there(folder / ARCHIVE, options["pets"])) as archive:
+        with zipfile.ZipFile(_existing(folder / ARCHIVE, options["pets"])) as archive:
             held = {one.filename: one.CRC for one in archive.infolist()}
     except zipfile.BadZipFile as error:
         raise InputError(f'"{folder / ARCHIVE}" cannot be read: {error}') from error
@@ -135,52 +135,54 @@ def _pets(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
 
 @dataclass(frozen=True)
 class Canvases:
-    """Cluttered canvases with two digits of different classes each: what is of which class is known to the pixel."""
+    """Cluttered canvases with two digits of different classes; the class of every pixel is known."""
 
     images: Path
     labels: Path
 
-    def opened(self, listed: Sequence[Listed], names: Mapping[int, str]) -> list[list[Thing]]:
+    def open(self, pictures: Sequence[Listed], names: Mapping[int, str]) -> list[list[PictureObject]]:
         mnist = Mnist.read(self.images, self.labels)
-        known = len(names) == 10
+        known = len(names) == len(DIGITS)
         found = []
-        for one in listed:
-            drawn = canvas(mnist, int(one.name))
+        for one in pictures:
+            drawn = draw_canvas(mnist, int(one.name))
             image = Image.fromarray(drawn.image).convert("RGB")
             void = np.zeros_like(drawn.ink[0])
-            things = [SegmentedPicture(image, ink, void, one.name) for ink in drawn.ink]
-            found.append([Thing(e, k if known else None) for e, k in zip(things, drawn.classes, strict=True)])
+            found.append([
+                PictureObject(SegmentedPicture(image, ink, void, one.name), digit if known else None)
+                for ink, digit in zip(drawn.ink, drawn.classes, strict=True)
+            ])  # fmt: skip
         return found
 
 
-def _canvases(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
+def _list_canvases(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
     parts = {"test": "t10k", "train": "train"}
     if split not in parts:
         raise unknown_name("split", split, parts)
     kinds = ("images-idx3", "labels-idx1")
     files = [under / options["digits"] / f"{parts[split]}-{kind}-ubyte.gz" for kind in kinds]
-    sums = tuple(zlib.crc32(_there(file, options["digits"]).read_bytes()) for file in files)
+    sums = tuple(zlib.crc32(_existing(file, options["digits"]).read_bytes()) for file in files)
     source = Canvases(*files)
     return [Listed(str(number), sums, source) for number in range(CANVASES)]
 
 
 @dataclass(frozen=True)
-class Folder:
-    """Images with the masks of the same name; nobody says of which class they are."""
+class MaskFolder:
+    """Images with masks of the same name, of unknown classes."""
 
     pairs: Mapping[str, tuple[Path, Path]]
     foreground: tuple[int, ...] | None
     ignore: tuple[int, ...]
 
-    def opened(self, listed: Sequence[Listed], names: Mapping[int, str]) -> list[list[Thing]]:
-        read = (_read_pair(*self.pairs[one.name], self.foreground, self.ignore) for one in listed)
-        return [[Thing(example, None)] for example in read]
+    def open(self, pictures: Sequence[Listed], names: Mapping[int, str]) -> list[list[PictureObject]]:
+        read = (_read_pair(*self.pairs[one.name], self.foreground, self.ignore) for one in pictures)
+        return [[PictureObject(example, None)] for example in read]
 
 
-def _images(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
+def _list_images(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
     pairs = _pairs(_folder(under / options["images"]), _folder(under / options["masks"]))
     chosen = options.get("foreground")
-    source = Folder(
+    source = MaskFolder(
         {image.name: (image, mask) for image, mask in pairs},
         None if chosen is None else tuple(chosen),
         tuple(options.get("ignore", ())),
@@ -189,25 +191,25 @@ def _images(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]
 
 
 @dataclass(frozen=True)
-class Mat:
+class MatlabFile:
     """ImageNet-Segmentation, a MATLAB file that holds references to images and to cells with masks."""
 
     path: Path
 
-    def opened(self, listed: Sequence[Listed], names: Mapping[int, str]) -> list[list[Thing]]:
+    def open(self, pictures: Sequence[Listed], names: Mapping[int, str]) -> list[list[PictureObject]]:
         found = []
         with _h5py().File(self.path) as file:
-            for one in listed:
+            for one in pictures:
                 cell = file[file["/value/gt"][int(one.name), 0]]
                 mask = np.asarray(file[cell[0, 0]]).T
                 pixels = np.asarray(file[file["/value/img"][int(one.name), 0]]).T
                 image = Image.fromarray(pixels).convert("RGB")
-                found.append([Thing(_example(image, mask, None, (), f"image {one.name}", one.name), None)])
+                found.append([PictureObject(_example(image, mask, None, (), f"image {one.name}", one.name), None)])
         return found
 
 
-def _mat(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
-    path = _there(under / options["imagenet_segmentation"], options["imagenet_segmentation"])
+def _list_matlab(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
+    path = _existing(under / options["imagenet_segmentation"], options["imagenet_segmentation"])
     h5py = _h5py()
     if not h5py.is_hdf5(path):
         raise InputError(f'"{path}" is no MATLAB 7.3 file (HDF5)')
@@ -215,18 +217,20 @@ def _mat(under: Path, split: str, options: Mapping[str, Any]) -> list[Listed]:
         if "/value/img" not in file or "/value/gt" not in file:
             raise InputError(f'"{path}" holds no images and masks: is it gtsegs_ijcv.mat of ImageNet-Segmentation?')
         count = len(file["/value/img"])
-    return [Listed(str(number), (path.stat().st_size,), Mat(path)) for number in range(count)]
+    return [Listed(str(number), (path.stat().st_size,), MatlabFile(path)) for number in range(count)]
 
 
-def _there(path: Path, named: str) -> Path:
+def _existing(path: Path, named: str) -> Path:
     if not path.is_file():
         raise InputError(f'there is no "{path}"; --data names the folder that holds "{named}"')
     return path
 
 
-_SOURCES: dict[str, tuple[_Lists, tuple[str, ...], tuple[str, ...]]] = {  # with the options it needs, and may have
-    "pets": (_pets, ("pets",), ()),
-    "digits": (_canvases, ("digits",), ()),
-    "images": (_images, ("images", "masks"), ("foreground", "ignore")),
-    "imagenet_segmentation": (_mat, ("imagenet_segmentation",), ()),
+_SOURCES: dict[
+    str, tuple[_ListPictures, tuple[str, ...], tuple[str, ...]]
+] = {  # with its required and optional options
+    "pets": (_list_pets, ("pets",), ()),
+    "digits": (_list_canvases, ("digits",), ()),
+    "images": (_list_images, ("images", "masks"), ("foreground", "ignore")),
+    "imagenet_segmentation": (_list_matlab, ("imagenet_segmentation",), ()),
 }

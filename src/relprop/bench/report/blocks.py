@@ -1,19 +1,20 @@
-"""What a report is made of, before any markup: sections of texts, tables and figures."""
+"""What a report is made of, before any markup: sections of paragraphs, tables and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from relprop.types import Heatmap
 
+Dash = Literal["solid", "dashed", "dotted"]  # names of both matplotlib and CSS
+
 
 @dataclass(frozen=True)
-class Text:
-    """A paragraph."""
-
+class Paragraph:
     text: str
-    soft: bool = False  # a remark, set smaller
+    soft: bool = False  # a remark, in smaller print
 
 
 @dataclass(frozen=True)
@@ -23,20 +24,20 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Code:
-    """To be typed, or what a program said."""
+    """A command to type, or the output of a program."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     text: str = ""
     bold: bool = False
-    soft: bool = False  # not ours
+    soft: bool = False  # a number of the paper, not of this run
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """Neighbouring columns of one group share a heading."""
 
     name: str
@@ -45,58 +46,69 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row: its name, what the code calls it if that differs, and a cell a column."""
+class TableRow:
+    """A row's name, its name in code if that differs, and one cell per column."""
 
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[TableCell, ...]
     code: str = ""
-    apart: bool = False  # not in competition with the others
+    apart: bool = False  # a reference that does not compete with the other rows
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table; `corner` is over the rows' names."""
+class TableBlock:
+    """`corner` is the heading above the names of the rows."""
 
     caption: str
     corner: str
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TableRow, ...]
     numbers: bool = True
 
 
 @dataclass(frozen=True)
-class Key:
-    """An entry of a figure's legend."""
+class LineStyle:
+    """An entry of a legend: how the lines and points of one method look in all panels."""
 
     name: str
     colour: str
-    dash: str = ""
-    dots: bool = False
+    dash: Dash = "solid"
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points (x, y) of one style, joined by a line or not; with intervals (low, high), one per point, if given."""
+
+    style: LineStyle
+    points: Sequence[tuple[float, float]]
+    joined: bool = True
+    intervals: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing: what is inside its <svg>, with the words for those who cannot see it."""
+    """One pair of axes; `alt` describes it to readers who cannot see it."""
 
     title: str
     alt: str
-    drawing: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Panels of one kind, and one legend for all."""
+    """Panels that share a caption and a legend."""
 
     name: str
     caption: str
     panels: tuple[Panel, ...]
-    legend: tuple[Key, ...] = ()
+    legend: tuple[LineStyle, ...] = ()
 
 
 @dataclass(frozen=True)
 class Heatmaps:
-    """Coloured texts, stacked."""
+    """Coloured texts, one below the other."""
 
     name: str
     caption: str
@@ -104,31 +116,31 @@ class Heatmaps:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An image file: its ending, its bytes."""
+class ImageFile:
+    """The bytes of an image file and its file name extension."""
 
     name: str
     alt: str
-    ending: str  # "png" or "svg"
+    extension: Literal["png", "svg"]
     data: bytes
     title: str = ""
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Side by side."""
+class ImageRow:
+    """Images side by side."""
 
     caption: str
-    pictures: tuple[Picture, ...]
+    images: tuple[ImageFile, ...]
 
 
-Block = Text | Bullets | Code | Grid | Plot | Heatmaps | Pictures
+ReportBlock = Paragraph | Bullets | Code | TableBlock | Plot | Heatmaps | ImageRow
 
 
 @dataclass(frozen=True)
 class Section:
-    """`depth` 1 is the whole report's title."""
+    """`depth` 1 is the title of the whole report."""
 
     heading: str
-    blocks: Sequence[Block] = ()
+    blocks: Sequence[ReportBlock] = ()
     depth: int = 2

@@ -1,4 +1,4 @@
-"""Things to look at: heat maps by method, their difference to a baseline, heads, pictures."""
+"""Things to look at: heat maps by method and their differences, heads, pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from relprop.bench.report.blocks import Block, Heatmaps, Picture, Pictures
+from relprop.bench.report.blocks import Heatmaps, ImageFile, ImageRow
 from relprop.bench.report.results import Results
 from relprop.explanation import Explanation
 from relprop.render.heads import heads_figure, offsets_figure
@@ -18,33 +18,27 @@ from relprop.render.saving import put
 from relprop.types import Heatmap
 
 
-def texts(results: Results) -> Iterator[Block]:
-    """Example by example, the methods under each other, and how one differs from another if the suite says so."""
-    for task, own in _by_example(results, "text"):
-        for example, found in own.items():
-            maps = {label: _heatmap(results, label, one) for label, one in found.items()}
-            rows = [*maps.values(), *_difference(maps, results.suite.difference)]
-            yield Heatmaps(f"heatmaps {task} {example}", f"{task}, example {example}", tuple(rows))
+def heatmaps(results: Results) -> Iterator[Heatmaps]:
+    """One block per example: the methods one below the other, and the difference of two if the suite asks for it."""
+    for task, example, found in _by_example(results, "text"):
+        maps = {label: _heatmap(results, label, one) for label, one in found.items()}
+        rows = [*maps.values(), *_difference(maps, results.suite.difference)]
+        yield Heatmaps(f"heatmaps {task} {example}", f"{task}, example {example}", tuple(rows))
 
 
-def _by_example(results: Results, kind: str) -> Iterator[tuple[str, dict[int, dict[str, dict[str, Any]]]]]:
-    """Of every task, [example][method], in the order of the suite."""
-    order = [one.label for one in results.suite.methods]
-    for task, measured in results.tasks.items():
-        own = [one for one in measured.exhibits if one["kind"] == kind]
-        examples: dict[int, dict[str, dict[str, Any]]] = {}
-        for one in sorted(own, key=lambda one: (one["example"], _place(order, one["method"]))):
-            examples.setdefault(one["example"], {})[one["method"]] = one
-        yield task, examples
-
-
-def _place(order: Sequence[str], label: str) -> int:
-    """What is no method, as the picture itself, comes first."""
-    return order.index(label) if label in order else -1
+def _by_example(results: Results, kind: str) -> Iterator[tuple[str, int, dict[str, dict[str, Any]]]]:
+    """Task, example and its exhibits by method, in the order of the suite; the picture itself comes before them."""
+    order = {method.label: number for number, method in enumerate(results.suite.methods)}
+    for task, measurements in results.tasks.items():
+        own = [one for one in measurements.exhibits if one["kind"] == kind]
+        for example in sorted({one["example"] for one in own}):
+            some = [one for one in own if one["example"] == example]
+            some.sort(key=lambda one: order.get(one["method"], -1))
+            yield task, example, {one["method"]: one for one in some}
 
 
 def _heatmap(results: Results, label: str, exhibit: Mapping[str, Any]) -> Heatmap:
-    """Without special tokens: on [CLS], which reads itself, methods on maps put so much that the words turn white."""
+    """Without special tokens: attention-based methods give [CLS] so much that the words would turn white."""
     explanation = Explanation.from_json(exhibit["explanation"]).without_special()
     return replace(explanation.heatmap(), method=results.printed(label))
 
@@ -63,48 +57,44 @@ def _scaled(scores: Sequence[float]) -> list[float]:
     return [score / strongest for score in scores]
 
 
-def heads(results: Results) -> Iterator[Block]:
+def head_figures(results: Results) -> Iterator[ImageRow]:
     """How far apart related words stand, and which heads of a model are of which kind."""
-    for task, measured in results.tasks.items():
-        for exhibit in measured.exhibits:
+    for task, measurements in results.tasks.items():
+        for exhibit in measurements.exhibits:
             if exhibit["kind"] == "heads":
                 title = f"{exhibit['model']} on {exhibit['corpus']}"
-                offsets = {
-                    relation: {int(offset): share for offset, share in own.items()}
-                    for relation, own in exhibit["offsets"].items()
-                }
-                figures = {
-                    "offsets of relations": offsets_figure(offsets, exhibit["corpus"]) if offsets else None,
-                    "kinds of heads": heads_figure(exhibit["kinds"], title) if exhibit["kinds"] else None,
-                }
-                pictures = [
-                    Picture(f"{what} {task}", f"{what}: {title}", "svg", _svg(figure))
-                    for what, figure in figures.items()
-                    if figure is not None
-                ]
-                yield Pictures(f"{task}: {title}", tuple(pictures))
+                drawn = {}
+                if exhibit["offsets"]:
+                    offsets = {k: {int(i): share for i, share in own.items()} for k, own in exhibit["offsets"].items()}
+                    drawn["offsets of relations"] = offsets_figure(offsets, exhibit["corpus"])
+                if exhibit["kinds"]:
+                    drawn["kinds of heads"] = heads_figure(exhibit["kinds"], title)
+                images = (
+                    ImageFile(f"{what} {task}", f"{what}: {title}", "svg", svg_bytes(one))
+                    for what, one in drawn.items()
+                )
+                yield ImageRow(f"{task}: {title}", tuple(images))
 
 
-def _svg(figure: Figure) -> bytes:
+def svg_bytes(figure: Figure) -> bytes:
     file = io.BytesIO()
     put(figure, file, "svg")
     return file.getvalue()
 
 
-def pictures(results: Results) -> Iterator[Block]:
-    """Example by example, the methods side by side."""
-    for task, own in _by_example(results, "image"):
-        for example, found in own.items():
-            shown = [
-                Picture(
-                    f"{task} {example} {label}",
-                    f"{results.printed(label) or 'nothing coloured'} on example {example} of {task}",
-                    "png",
-                    base64.b64decode(one["png"]),
-                    results.printed(label) or "itself",
-                )
-                for label, one in found.items()
-            ]
-            targets = dict.fromkeys(one["target"] for one in found.values() if one.get("target"))
-            said = f" ({'; '.join(targets)})" if targets else ""
-            yield Pictures(f"{task}, example {example}{said}", tuple(shown))
+def image_rows(results: Results) -> Iterator[ImageRow]:
+    """One row per example: the methods side by side."""
+    for task, example, found in _by_example(results, "image"):
+        images = [
+            ImageFile(
+                f"{task} {example} {label}",
+                f"{results.printed(label) or 'nothing coloured'} on example {example} of {task}",
+                "png",
+                base64.b64decode(one["png"]),
+                results.printed(label) or "itself",
+            )
+            for label, one in found.items()
+        ]
+        targets = dict.fromkeys(one["target"] for one in found.values() if one.get("target"))
+        said = f" ({'; '.join(targets)})" if targets else ""
+        yield ImageRow(f"{task}, example {example}{said}", tuple(images))

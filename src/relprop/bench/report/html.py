@@ -8,22 +8,22 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
 
-from relprop.bench.report import plots
 from relprop.bench.report.blocks import (
-    Block,
     Bullets,
-    Cell,
     Code,
-    Column,
-    Grid,
     Heatmaps,
-    Key,
-    Line,
-    Pictures,
+    ImageRow,
+    LineStyle,
+    Paragraph,
     Plot,
+    ReportBlock,
     Section,
-    Text,
+    TableBlock,
+    TableCell,
+    TableColumn,
+    TableRow,
 )
+from relprop.bench.report.plots import inline_svg, page_colours
 from relprop.bench.report.style import CSS
 from relprop.render.text.html import html as heatmaps_html
 
@@ -52,10 +52,9 @@ def html(sections: Sequence[Section]) -> str:
         _section(section, number) + (_contents(sections) if not number else "")
         for number, section in enumerate(sections)
     )
-    drawn = [block for section in sections for block in section.blocks if isinstance(block, Heatmaps)]
-    found = _STYLE.search(_fragment(drawn[0])) if drawn else None
-    shades = found[1] if found else ""  # once for all, not with every heat map
-    return _PAGE.format(title=escape(sections[0].heading), css=CSS, shades=shades, body=body)
+    heatmaps = [block for section in sections for block in section.blocks if isinstance(block, Heatmaps)]
+    style = _STYLE.search(_heatmaps(heatmaps[0])) if heatmaps else None  # once for all, not with every heat map
+    return _PAGE.format(title=escape(sections[0].heading), css=CSS, shades=style[1] if style else "", body=body)
 
 
 def _contents(sections: Sequence[Section]) -> str:
@@ -72,98 +71,94 @@ def _section(section: Section, number: int) -> str:
     return "\n".join([heading, *map(_block, section.blocks)])
 
 
-def _block(block: Block) -> str:
+def _block(block: ReportBlock) -> str:
     match block:
-        case Text(text, soft):
-            return f"<p{_classed('soft' if soft else '')}>{escape(text)}</p>"
+        case Paragraph(text, soft):
+            return f"<p{_class('soft' if soft else '')}>{escape(text)}</p>"
         case Bullets(items):
             return f'<ul class="soft">{"".join(f"<li>{escape(item)}</li>" for item in items)}</ul>'
         case Code(text):
             return f"<pre><code>{escape(text)}</code></pre>"
-        case Grid():
+        case TableBlock():
             return _table(block)
         case Plot():
-            panels = "".join(map(plots.inline, block.panels))
-            caption = f"<figcaption>{escape(block.caption)}</figcaption>"
-            return f'<figure>{caption}{_legend(block.legend)}<div class="panels">{panels}</div></figure>'
+            panels = "".join(map(inline_svg, block.panels))
+            return _figure(block.caption, f'{_legend(block.legend)}<div class="panels">{panels}</div>')
         case Heatmaps():
-            caption = f"<figcaption>{escape(block.caption)}</figcaption>"
-            return f'<figure class="texts">{caption}{_STYLE.sub("", _fragment(block))}</figure>'
-        case Pictures():
-            return _pictures(block)
+            return _figure(block.caption, _STYLE.sub("", _heatmaps(block)), "texts")
+        case ImageRow():
+            return _figure(block.caption, f'<div class="images">{_images(block)}</div>')
 
 
-def _fragment(block: Heatmaps) -> str:
+def _figure(caption: str, content: str, name: str = "") -> str:
+    return f"<figure{_class(name)}><figcaption>{escape(caption)}</figcaption>{content}</figure>"
+
+
+def _heatmaps(block: Heatmaps) -> str:
     return heatmaps_html(block.heatmaps, full_page=False)
 
 
-def _pictures(block: Pictures) -> str:
-    kinds = {"png": "png", "svg": "svg+xml"}
+def _images(block: ImageRow) -> str:
+    types = {"png": "png", "svg": "svg+xml"}
     images = ""
-    for one in block.pictures:
+    for one in block.images:
         data = base64.b64encode(one.data).decode()
-        image = f'<img src="data:image/{kinds[one.ending]};base64,{data}" alt="{escape(one.alt)}">'
+        image = f'<img src="data:image/{types[one.extension]};base64,{data}" alt="{escape(one.alt)}">'
         title = f"<span>{escape(one.title)}</span>" if one.title else ""
-        images += f'<div class="{one.ending}">{title}{image}</div>'
-    return f'<figure><figcaption>{escape(block.caption)}</figcaption><div class="pictures">{images}</div></figure>'
+        images += f'<div class="{one.extension}">{title}{image}</div>'
+    return images
 
 
-def _legend(entries: Iterable[Key]) -> str:
+def _legend(entries: Iterable[LineStyle]) -> str:
     items = "".join(
-        f'<li><svg width="26" height="10" aria-hidden="true">{plots.swatch(one)}</svg>{escape(one.name)}</li>'
+        f'<li><i style="border-top:2px {one.dash} {page_colours(one.colour)}"></i>{escape(one.name)}</li>'
         for one in entries
     )
     return f'<ul class="legend">{items}</ul>' if items else ""
 
 
-def _table(grid: Grid) -> str:
+def _table(table: TableBlock) -> str:
     """In a box of its own that scrolls sideways; a keyboard can reach it."""
-    body = "\n".join(_line(line, grid.columns) for line in grid.lines)
-    caption = f"<caption><span>{escape(grid.caption)}</span></caption>"
-    table = (
-        f"<table{_classed('numbers' if grid.numbers else 'words')}>{caption}\n"
-        f"{_head(grid)}<tbody>\n{body}\n</tbody></table>"
-    )
-    return f'<div class="wide" role="region" tabindex="0" aria-label="{escape(grid.caption)}">{table}</div>'
-
-
-def _head(grid: Grid) -> str:
-    groups = [(group, len(list(own))) for group, own in groupby(grid.columns, key=lambda column: column.group)]
-    named = any(group for group, _ in groups)
-    if not named and not any(column.name for column in grid.columns):
-        return ""
-    corner = f'<th scope="col"{" rowspan=2" if named else ""}>{escape(grid.corner)}</th>'
-    over = "".join(f'<th scope="colgroup" colspan="{count}">{escape(group)}</th>' for group, count in groups)
-    names = "".join(
-        f'<th scope="col"{_classed("soft" if column.soft else "", "first" if named and first else "")}>'
-        f"{escape(column.name)}</th>"
-        for column, first in zip(grid.columns, _firsts(grid.columns), strict=True)
-    )
+    body = "\n".join(_row(row, table.columns) for row in table.rows)
+    caption = f"<caption><span>{escape(table.caption)}</span></caption>"
+    content = f"{caption}\n{_head(table)}<tbody>\n{body}\n</tbody>"
     return (
-        f"<thead><tr>{corner}{over}</tr><tr>{names}</tr></thead>"
-        if named
-        else f"<thead><tr>{corner}{names}</tr></thead>"
+        f'<div class="wide" role="region" tabindex="0" aria-label="{escape(table.caption)}">'
+        f"<table{_class('numbers' if table.numbers else 'words')}>{content}</table></div>"
     )
 
 
-def _firsts(columns: Sequence[Column]) -> list[bool]:
-    """Which columns begin a group."""
-    return [i == 0 or column.group != columns[i - 1].group for i, column in enumerate(columns)]
+def _head(table: TableBlock) -> str:
+    groups = [(group, len(list(own))) for group, own in groupby(table.columns, key=lambda column: column.group)]
+    grouped = any(group for group, _ in groups)
+    if not grouped and not any(column.name for column in table.columns):
+        return ""
+    corner = f'<th scope="col"{" rowspan=2" if grouped else ""}>{escape(table.corner)}</th>'
+    above = "".join(f'<th scope="colgroup" colspan="{count}">{escape(group)}</th>' for group, count in groups)
+    names = "".join(
+        f'<th scope="col"{_class("soft" if column.soft else "", "first" if first else "")}>{escape(column.name)}</th>'
+        for column, first in zip(table.columns, _begins_group(table.columns), strict=True)
+    )
+    return f"<thead><tr>{corner}{f'{above}</tr><tr>' if grouped else ''}{names}</tr></thead>"
 
 
-def _line(line: Line, columns: Sequence[Column]) -> str:
-    code = f" <code>{escape(line.code)}</code>" if line.code else ""
-    named = any(column.group for column in columns)
-    cells = "".join(_cell(cell, named and first) for cell, first in zip(line.cells, _firsts(columns), strict=True))
-    return f'<tr{_classed("apart" if line.apart else "")}><th scope="row">{escape(line.name)}{code}</th>{cells}</tr>'
+def _begins_group(columns: Sequence[TableColumn]) -> list[bool]:
+    grouped = any(column.group for column in columns)
+    return [grouped and (i == 0 or column.group != columns[i - 1].group) for i, column in enumerate(columns)]
 
 
-def _cell(cell: Cell, first: bool) -> str:
+def _row(row: TableRow, columns: Sequence[TableColumn]) -> str:
+    code = f" <code>{escape(row.code)}</code>" if row.code else ""
+    cells = "".join(_cell(cell, first) for cell, first in zip(row.cells, _begins_group(columns), strict=True))
+    return f'<tr{_class("apart" if row.apart else "")}><th scope="row">{escape(row.name)}{code}</th>{cells}</tr>'
+
+
+def _cell(cell: TableCell, first: bool) -> str:
     text = escape(cell.text)
     inner = f"<strong>{text}</strong>" if cell.bold and text else text
-    return f"<td{_classed('soft' if cell.soft else '', 'first' if first else '')}>{inner}</td>"
+    return f"<td{_class('soft' if cell.soft else '', 'first' if first else '')}>{inner}</td>"
 
 
-def _classed(*names: str) -> str:
+def _class(*names: str) -> str:
     given = " ".join(name for name in names if name)
     return f' class="{given}"' if given else ""

@@ -1,4 +1,4 @@
-"""The numbers that papers printed, as they printed them."""
+"""The numbers that papers report, with the decimals that they print."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ FOLDER = Path(__file__).parents[1] / "published"
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A number with as many decimals as the paper gives."""
+class PublishedNumber:
+    """A number with as many decimals as the paper prints."""
 
     value: float
     decimals: int
 
     @classmethod
-    def of(cls, text: str) -> Printed:
+    def of(cls, text: str) -> PublishedNumber:
         return cls(float(text), len(text.partition(".")[2]))
 
     def __str__(self) -> str:
@@ -29,8 +29,8 @@ class Printed:
 
 
 @cache
-def read_published(name: str) -> dict[tuple[str, str], Printed]:
-    """By row and column. A row is called by its leading columns that hold no numbers, joined by a space."""
+def read_published(name: str) -> dict[tuple[str, str], PublishedNumber]:
+    """Numbers by row and column. A row's name is its leading columns without numbers, joined by a space."""
     path = FOLDER / f"{name}.csv"
     if not path.is_file():
         raise unknown_name("published table", name, [one.stem for one in FOLDER.glob("*.csv")])
@@ -38,7 +38,7 @@ def read_published(name: str) -> dict[tuple[str, str], Printed]:
         header, *rows = [row for row in csv.reader(file) if row]
     keys = len(list(takewhile(lambda i: not all(_numeric(row[i]) for row in rows), range(len(header)))))
     return {
-        (" ".join(row[:keys]), column): Printed.of(text)
+        (" ".join(row[:keys]), column): PublishedNumber.of(text)
         for row in rows
         for column, text in zip(header[keys:], row[keys:], strict=True)
         if text
@@ -46,7 +46,7 @@ def read_published(name: str) -> dict[tuple[str, str], Printed]:
 
 
 def _numeric(text: str) -> bool:
-    """Empty cells may stand among numbers."""
+    """A number, or an empty cell among numbers."""
     try:
         float(text or "0")
     except ValueError:
@@ -54,6 +54,6 @@ def _numeric(text: str) -> bool:
     return True
 
 
-def place(template: str, method: str, task: str) -> str:
-    """Where a method's number for a task stands: {method} and {task} are the printed names."""
+def fill_template(template: str, method: str, task: str) -> str:
+    """The name of a published row or column: {method} and {task} are the printed names."""
     return template.replace("{method}", method).replace("{task}", task)

@@ -1,4 +1,4 @@
-"""What a run left in its folder, read back: the suite, and for every task all that was measured."""
+"""The results of a run, read from its folder: the suite, and all measurements of every task."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relprop.bench.kinds.faithfulness import CEILING, UNIFORM
-from relprop.bench.measured import Measured, joined
-from relprop.bench.store import Row, Store
-from relprop.bench.suites import Method, Suite, Table, Task
-from relprop.bench.tables import built
+from relprop.bench.measurements import CEILING, UNIFORM, Measurements, join_measurements
+from relprop.bench.settings import validated
+from relprop.bench.store import Store, StoredResult
+from relprop.bench.suites import Method, Suite
 from relprop.errors import InputError
 
 __all__ = ["CEILING", "REFERENCES", "Results", "read_results"]
@@ -23,11 +22,11 @@ REFERENCES = (CEILING, UNIFORM)  # measured beside the methods, and not in compe
 
 @dataclass(frozen=True)
 class Results:
-    """A run: its tasks' numbers, what failed, and how it came about."""
+    """A run: the measurements of its tasks, what failed, and how it was made."""
 
     suite: Suite
-    tasks: Mapping[str, Measured]  # those of which something is done, in the suite's order
-    failures: tuple[Row, ...] = ()
+    tasks: Mapping[str, Measurements]  # those with results, in the suite's order
+    failures: tuple[StoredResult, ...] = ()
     left: int = 0  # cells still to be done
     seconds: float = 0.0  # of all cells
     command: str = ""
@@ -36,7 +35,7 @@ class Results:
 
     @property
     def metrics(self) -> list[str]:
-        """All that the suite asks for, in its order."""
+        """The metrics of the suite and its tasks, in order."""
         each = [*self.suite.metrics, *(metric for task in self.suite.tasks for metric in task.metrics)]
         return list(dict.fromkeys(each))
 
@@ -48,23 +47,23 @@ class Results:
         return label if method is None else method.printed or label
 
     def random(self) -> str:
-        """The label of the floor; nothing if it was not run."""
+        """The label of the method "random"; empty if it was not run."""
         return next((one.label for one in self.suite.methods if one.method == "random"), "")
 
 
 def read_results(folder: Path) -> Results:
-    """All cells that are done, joined by task; those that failed, to be told."""
+    """All cells that are done, joined by task, and those that failed."""
     with Store(folder, create=False) as store:
         rows = store.rows()
         said = {name: store.about(name) for name in ("suite", "command", "environment", "models")}
     if said["suite"] is None:
         raise InputError(f'"{folder}" does not say which suite it is of: it was not made by `relprop bench run`')
-    suite = _suite(json.loads(said["suite"]))
+    suite = validated(Suite, json.loads(said["suite"]), "the stored suite")
     tasks = {}
     for task in suite.tasks:
         done = [row for row in rows if row.done and row.spec["task"]["name"] == task.name]
         if done:
-            tasks[task.name] = _whole(task.name, [Measured.from_dict(row.result) for row in done])
+            tasks[task.name] = _joined(task.name, [Measurements.from_dict(row.result) for row in done])
     failed = tuple(row for row in rows if not row.done and row.error)
     return Results(
         suite,
@@ -78,20 +77,9 @@ def read_results(folder: Path) -> Results:
     )
 
 
-def _suite(data: dict[str, Any]) -> Suite:
-    """Without its catalog: models and data were read long ago."""
-    kinds: dict[str, type[Any]] = {"methods": Method, "tasks": Task, "tables": Table}
-    parts = {
-        name: tuple(built(kind, one, f"the stored suite's {name}") for one in data.get(name, ()))
-        for name, kind in kinds.items()
-    }
-    rest = {name: value for name, value in data.items() if name not in (*kinds, "catalog")}
-    return built(Suite, rest, "the stored suite", **parts)
-
-
-def _whole(task: str, parts: Sequence[Measured]) -> Measured:
-    """All cells as one; a method that a cell has no number of gets NaN for its examples."""
-    whole = joined([_padded(part, parts) for part in parts])
+def _joined(task: str, parts: Sequence[Measurements]) -> Measurements:
+    """All cells as one; NaN where a cell has no numbers of a method."""
+    whole = join_measurements([_padded(part, parts) for part in parts])
     place, count = max(Counter(whole.examples).items(), key=lambda one: one[1], default=(0, 0))
     if count > 1:
         raise InputError(
@@ -101,7 +89,7 @@ def _whole(task: str, parts: Sequence[Measured]) -> Measured:
     return whole
 
 
-def _padded(part: Measured, every: Sequence[Measured]) -> Measured:
+def _padded(part: Measurements, every: Sequence[Measurements]) -> Measurements:
     count = len(part.examples)
     for other in every:
         for method, own in other.scores.items():

@@ -47,15 +47,16 @@ pre{background:var(--faint);border-radius:.4rem;padding:.8rem 1rem;font-size:.81
 figure{margin:1.75rem 0}
 figcaption{font-weight:600;font-size:.9375rem;margin-bottom:.6rem;overflow-wrap:anywhere}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1.1rem;margin:0 0 .6rem;padding:0;list-style:none;font-size:.8125rem}
-.legend svg{margin-right:.4rem;vertical-align:middle}
+.legend i{display:inline-block;width:1.6rem;margin-right:.4rem;vertical-align:middle}
 .panels{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,19rem),1fr));gap:1rem 1.25rem}
-.panels svg{width:100%;max-width:28rem;height:auto}
-.pictures{display:flex;flex-wrap:wrap;gap:1rem}
-.pictures span{display:block;font-size:.8125rem;color:var(--soft)}
-.pictures img{display:block;max-width:100%;height:auto}
-.pictures .png{width:min(10.5rem,45%)}
-.pictures .png img{width:100%}
-.pictures .svg{max-width:100%;background:#fff;padding:.5rem;border-radius:.4rem}
+.panels svg{width:100%;max-width:28rem;height:auto;stroke-linejoin:round}
+.panels svg text{font-family:inherit!important}
+.images{display:flex;flex-wrap:wrap;gap:1rem}
+.images span{display:block;font-size:.8125rem;color:var(--soft)}
+.images img{display:block;max-width:100%;height:auto}
+.images .png{width:min(10.5rem,45%)}
+.images .png img{width:100%}
+.images .svg{max-width:100%;background:#fff;padding:.5rem;border-radius:.4rem}
 figure.texts .relprop{max-width:none;padding:.25rem 0}
 @media (max-width:40rem){main{padding:1.5rem 1rem 4rem}.words td{min-width:6rem}
  tbody th{white-space:normal;min-width:7rem;max-width:9rem}

@@ -1,4 +1,4 @@
-"""What a cell measured: numbers by method, metric and example, and things to look at. It goes to JSON and back."""
+"""What was measured: numbers by method, metric and example, and things to look at. Stored as JSON."""
 
 from __future__ import annotations
 
@@ -7,55 +7,57 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Numbers = dict[str, dict[str, list[float]]]
+CEILING = "ceiling"  # the label of the best order that a search finds
+UNIFORM = "uniform map"  # the label of a map that is the same everywhere
 
 
 @dataclass(frozen=True)
 class Curves:
-    """One metric's curve for every example, over the places `at`."""
+    """One metric's curve for every example, over the positions `at`."""
 
     at: list[float]
     values: list[list[float]]  # [examples][at]
 
 
 @dataclass
-class Measured:
+class Measurements:
     """All numbers of some examples; NaN where a method has none for an example.
 
-    `scores[method][metric]` is one number an example, `curves[method][metric]` a curve an example. `exhibits` are
-    things to look at: {"kind": ..., and what that kind holds}. `seconds` is what a method took: not part of an export.
+    `scores[method][metric]` has one number per example, `curves[method][metric]` one curve per example. `exhibits` are
+    things to look at, {"kind": ..., ...}. `seconds` is the time of each method, which is not exported.
     """
 
-    examples: list[int]  # places in the dataset's split
+    examples: list[int]  # their numbers in the dataset's split
     scores: Numbers = field(default_factory=dict)
     curves: dict[str, dict[str, Curves]] = field(default_factory=dict)
     exhibits: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, method: str, metric: str, values: Sequence[float]) -> None:
-        """More examples' numbers, after those that are there."""
+        """Append the numbers of further examples."""
         self.scores.setdefault(method, {}).setdefault(metric, []).extend(float(value) for value in values)
 
     def add_curve(self, method: str, metric: str, at: Sequence[float], values: Sequence[Sequence[float]]) -> None:
         own = self.curves.setdefault(method, {}).setdefault(metric, Curves([float(x) for x in at], []))
         own.values.extend([float(value) for value in row] for row in values)
 
-    def took(self, method: str, seconds: float) -> None:
+    def add_seconds(self, method: str, seconds: float) -> None:
         self.seconds[method] = self.seconds.get(method, 0.0) + seconds
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Measured:
+    def from_dict(cls, data: dict[str, Any]) -> Measurements:
         curves = {
             method: {metric: Curves(**one) for metric, one in own.items()} for method, own in data["curves"].items()
         }
         return cls(**{**data, "curves": curves})
 
 
-def joined(parts: Sequence[Measured]) -> Measured:
-    """One of several, in their order."""
-    whole = Measured([])
+def join_measurements(parts: Sequence[Measurements]) -> Measurements:
+    """All parts as one, in their order."""
+    whole = Measurements([])
     for part in parts:
         whole.examples += part.examples
         for method, own in part.scores.items():
@@ -65,6 +67,6 @@ def joined(parts: Sequence[Measured]) -> Measured:
             for metric, curve in curves.items():
                 whole.add_curve(method, metric, curve.at, curve.values)
         for method, seconds in part.seconds.items():
-            whole.took(method, seconds)
+            whole.add_seconds(method, seconds)
         whole.exhibits += part.exhibits
     return whole

@@ -1,4 +1,4 @@
-"""A suite in a folder: planned, checked and worked on, with all that is needed to go on with it later."""
+"""A suite in a folder: plan_suite, checked and worked on, with all that is needed to go on with it later."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from relprop.bench.cell_work import CellWork, Locations
 from relprop.bench.executors import Executor, Outcome, in_process
-from relprop.bench.planning import Plan, check_room
-from relprop.bench.runner import TRIES, Summary, key_of, run, summary
+from relprop.bench.runner import TRIES, RunSummary, cell_key, run_cells, summarise
 from relprop.bench.store import FILE, Store
+from relprop.bench.suite_plan import SuitePlan, check_disk_space
 from relprop.bench.suites import Suite
-from relprop.bench.working import Places, Work
 from relprop.errors import InputError
 
 Watch = Callable[[Outcome, int, int], None]
 
 
 @dataclass(frozen=True)
-class State:
-    """What a folder of results says of itself."""
+class FolderState:
+    """Which suite a folder holds, how far it is, and the command that started it."""
 
     suite: dict[str, Any]
-    summary: Summary
+    summary: RunSummary
     command: str
 
 
-def check_folder(out: Path, suite: Suite) -> None:
-    """A folder holds one suite: another one is refused before any work."""
+def check_same_suite(out: Path, suite: Suite) -> None:
+    """Raise if the folder holds results of another suite."""
     if not (out / FILE).is_file():
         return
     with Store(out) as store:
@@ -44,43 +44,44 @@ def check_folder(out: Path, suite: Suite) -> None:
         )
 
 
-def begin(plan: Plan, out: Path, command: str) -> None:
-    """Write down what is to be done; the same suite again goes on where it was."""
-    check_folder(out, plan.suite)
+def record_plan(plan: SuitePlan, out: Path, command: str) -> None:
+    """Store the plan in a folder; results of the same suite are kept."""
+    check_same_suite(out, plan.suite)
     with Store(out) as store:
         notes = {
             "suite": _described(plan.suite),
             "command": command,
             "environment": json.dumps(environment()),
             "models": json.dumps(plan.models),
-            "folder": str(plan.places.folder or ""),
-            "places": json.dumps(dict(plan.places.models)),
+            "folder": str(plan.locations.folder or ""),
+            "places": json.dumps(dict(plan.locations.models)),
         }
         for name, value in notes.items():
             store.note(name, value)
-        store.plan([(key_of(spec), spec) for spec in plan.specs])
+        store.plan([(cell_key(spec), spec) for spec in plan.specs])
 
 
-def go_on(
+def resume_run(
     out: Path, executor: Executor = in_process, *, tries: int = TRIES, again: bool = False, watch: Watch | None = None
-) -> Summary:
-    """Work on what is left in a folder. `again` also tries cells that were set aside."""
-    check_room(out)
+) -> RunSummary:
+    """Work on the cells of a folder that are not done. `again` also tries those that were set aside."""
+    check_disk_space(out)
     with Store(out, create=False) as store:
         rows = store.rows()
         if not rows:
-            raise InputError(f'nothing is planned in "{out}"; start with `relprop bench run SUITE --out {out}`')
+            raise InputError(f'nothing is plan_suite in "{out}"; start with `relprop bench run SUITE --out {out}`')
         if again:
-            store.forgive()
+            store.forget_failures()
         folder = store.about("folder")
-        places = Places(Path(folder) if folder else None, json.loads(store.about("places") or "{}"))
-        return run(store, [row.spec for row in rows], Work(places), executor=executor, tries=tries, watch=watch)
+        locations = Locations(Path(folder) if folder else None, json.loads(store.about("places") or "{}"))
+        specs = [row.spec for row in rows]
+        return run_cells(store, specs, CellWork(locations), executor=executor, tries=tries, watch=watch)
 
 
-def state(out: Path) -> State:
+def folder_state(out: Path) -> FolderState:
     with Store(out, create=False) as store:
         suite = json.loads(store.about("suite") or "{}")
-        return State(suite, summary(store.rows()), store.about("command") or "")
+        return FolderState(suite, summarise(store.rows()), store.about("command") or "")
 
 
 def _described(suite: Suite) -> str:
@@ -88,7 +89,7 @@ def _described(suite: Suite) -> str:
 
 
 def suite_table(suite: Suite) -> dict[str, Any]:
-    """All of a suite but the catalog."""
+    """A suite as a table, without its catalog."""
     return {
         one.name: [asdict(part) for part in value] if one.name in ("methods", "tasks", "tables") else value
         for one in fields(suite)
@@ -97,6 +98,6 @@ def suite_table(suite: Suite) -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """What may matter for the numbers."""
+    """Versions and hardware that may affect the numbers."""
     packages = {name: version(name) for name in ("relprop", "torch", "transformers", "numpy")}
     return {"python": platform.python_version(), **packages, "machine": platform.machine(), "cores": os.cpu_count()}

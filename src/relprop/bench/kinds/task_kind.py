@@ -1,0 +1,75 @@
+"""The protocol of a kind of task: examples of a dataset in, numbers out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+from relprop.bench.catalog import Catalog
+from relprop.bench.measurements import Measurements
+from relprop.bench.suites import Method, Task
+from relprop.errors import InputError, unknown_name
+from relprop.explainer import Explainer
+
+KINDS = {
+    "faithfulness": "faithfulness.Faithfulness",
+    "rationales": "rationales.Rationales",
+    "answers": "answers.AnswerTokens",
+    "heads": "heads.HeadKinds",
+    "layers": "layers.RelevanceByBlock",
+    "pictures": "pictures.PictureMaps",
+}
+
+
+@dataclass(frozen=True)
+class CellJob:
+    """One cell: a model, some examples, and the methods and metrics to run on them."""
+
+    task: Task
+    methods: tuple[Method, ...]
+    metrics: tuple[str, ...]
+    seed: int
+    explainer: Explainer
+    examples: Sequence[Any]
+    places: Sequence[int]  # the examples' numbers in their split
+    shown: int  # heat maps of the first so many examples are kept
+
+
+class TaskKind(ABC):
+    """What every kind of task can do. An instance holds no state."""
+
+    metrics: ClassVar[Collection[str]] = ()  # that a task may ask for; empty: not checked
+    needs_metrics: ClassVar[bool] = True
+    options: ClassVar[Collection[str] | None] = None  # that a task may set; None: the kind checks them itself
+
+    def examples(self, catalog: Catalog, task: Task, folder: Path | None) -> Sequence[Any]:
+        """All examples of the task's split."""
+        return catalog.dataset(task.data).examples(task.split, folder)
+
+    def check(self, job: CellJob) -> None:
+        """Raise if a task cannot be run, before the work starts; `job` has one example."""
+        for option in job.task.options if self.options is not None else ():
+            if option not in (self.options or ()):
+                raise unknown_name(f"option of {job.task.kind}", option, self.options or ())
+        unknown = [metric for metric in job.metrics if metric not in self.metrics]
+        if self.metrics and (unknown or (self.needs_metrics and not job.metrics)):
+            known, got = ", ".join(self.metrics), ", ".join(unknown) or "none"
+            raise InputError(f"the metrics of {job.task.kind} are {known}; got {got}")
+        self.measure(job)
+
+    @abstractmethod
+    def measure(self, job: CellJob) -> Measurements:
+        """The numbers of the job's examples."""
+
+
+def task_kind(name: str) -> TaskKind:
+    """A kind by its name; its module is imported here, as it may need packages that others do not."""
+    if name not in KINDS:
+        raise unknown_name("kind of task", name, KINDS)
+    module, _, kind = KINDS[name].partition(".")
+    found: TaskKind = getattr(import_module(f"relprop.bench.kinds.{module}"), kind)()
+    return found

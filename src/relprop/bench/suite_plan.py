@@ -1,0 +1,140 @@
+"""A suite cut into cells: which model, which examples; and a check of every task before the work starts."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from relprop.bench.cell_work import Locations, cell_job, example_digest, load_explainer, single_thread, weights_digest
+from relprop.bench.kinds import CellJob, task_kind
+from relprop.bench.recipes import TrainingProgress
+from relprop.bench.suites import Suite, Task
+from relprop.errors import InputError, RelpropError
+from relprop.loading import EMBEDDED
+
+_RECIPE = "recipe:"
+_LEAST_FREE = 200 * 2**20  # bytes on the disk of the results
+
+
+@dataclass(frozen=True)
+class SuitePlan:
+    """The cells of a suite, and the facts about its models."""
+
+    suite: Suite
+    specs: list[dict[str, Any]]
+    locations: Locations
+    models: dict[str, dict[str, Any]]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks that have cells: all, or those whose model needs no training."""
+        return [task for task in self.suite.tasks if task.model in self.models]
+
+
+def plan_suite(
+    suite: Suite, folder: Path | None, *, progress: TrainingProgress | None = None, train: bool = True
+) -> SuitePlan:
+    """Cut a suite into cells. All data is read first; then recipes are trained, unless they were before.
+
+    Without `train`, tasks whose model is not trained yet are left out.
+    """
+    samples: dict[str, tuple[Sequence[Any], list[int]]] = {}
+    for task in suite.tasks:
+        with _naming(task):
+            every = task_kind(task.kind).examples(suite.catalog, task, folder)
+            samples[task.name] = every, sample_indices(len(every), task.sample or suite.sample, suite.seed)
+    where: dict[str, str] = {}
+    models: dict[str, dict[str, Any]] = {}
+    for task in suite.tasks:
+        with _naming(task):
+            if task.model not in where and (train or not _untrained(suite, task.model, folder)):
+                where[task.model], models[task.model] = _prepare_model(suite, task.model, folder, progress)
+    plan = SuitePlan(suite, [], Locations(folder and folder.absolute(), where), models)
+    for task in plan.tasks:
+        plan.specs.extend(_cells(suite, task, *samples[task.name], models[task.model]["weights"]))
+    return plan
+
+
+def _untrained(suite: Suite, model: str, folder: Path | None) -> bool:
+    return model.startswith(_RECIPE) and not suite.catalog.is_trained(model.removeprefix(_RECIPE), folder)
+
+
+def sample_indices(count: int, wanted: int, seed: int) -> list[int]:
+    """Indices drawn without replacement, in order."""
+    if count == 0:
+        raise InputError("the dataset is empty")
+    return sorted(random.Random(seed).sample(range(count), min(wanted, count)))
+
+
+def _prepare_model(
+    suite: Suite, name: str, folder: Path | None, progress: TrainingProgress | None
+) -> tuple[str, dict[str, Any]]:
+    """Where a model lies, and the hash of its weights; for a recipe also how it was trained."""
+    where: str = name
+    about: dict[str, Any] = {}
+    if name.startswith(_RECIPE):
+        path, about = suite.catalog.train(name.removeprefix(_RECIPE), folder, progress)
+        where = str(path.absolute())
+    elif name not in EMBEDDED and Path(name).is_dir():
+        where = str(Path(name).absolute())
+    return where, {**about, "weights": weights_digest(load_explainer(where).model)}
+
+
+def _cells(suite: Suite, task: Task, every: Sequence[Any], chosen: list[int], weights: str) -> Iterator[dict[str, Any]]:
+    common = {
+        "task": asdict(task),
+        "methods": [asdict(one) for one in suite.methods_of(task)],
+        "metrics": list(task.metrics or suite.metrics),
+        "seed": suite.seed,
+        "data": asdict(suite.catalog.dataset(task.data)) if task.data else None,
+        "weights": weights,
+    }
+    for k in range(0, len(chosen), task.chunk):
+        part = chosen[k : k + task.chunk]
+        content = example_digest([every[i] for i in part])
+        yield {**common, "places": part, "content": content, "shown": max(0, min(task.show - k, len(part)))}
+
+
+def check_tasks(plan: SuitePlan, tasks: Sequence[Task], watch: Callable[[str], None] | None = None) -> None:
+    """A dry run: one example of each of these tasks through all methods and metrics."""
+    for task in tasks:
+        if watch is not None:
+            watch(task.name)
+        with _naming(task), single_thread():
+            jobs = [cell_job(spec, plan.locations) for spec in plan.specs if spec["task"]["name"] == task.name]
+            task_kind(task.kind).check(_shortest_example(jobs))
+
+
+def _shortest_example(jobs: Sequence[CellJob]) -> CellJob:
+    """A job of one example, the shortest of all."""
+    job, i = min(
+        ((job, i) for job in jobs for i in range(len(job.examples))), key=lambda at: len(repr(at[0].examples[at[1]]))
+    )
+    return replace(job, examples=[job.examples[i]], places=[job.places[i]], shown=1)
+
+
+def check_disk_space(out: Path) -> None:
+    """Raise if the disk of the results is nearly full."""
+    existing = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    try:
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        raise InputError(f'"{out}" cannot hold results: {error.strerror}') from error
+    if free < _LEAST_FREE:
+        raise RelpropError(
+            f'the disk of "{out}" is nearly full: {free / 2**20:.0f} MB free, {_LEAST_FREE / 2**20:.0f} are needed'
+        )
+
+
+@contextmanager
+def _naming(task: Task) -> Iterator[None]:
+    """Errors inside name the task."""
+    try:
+        yield
+    except RelpropError as error:
+        raise type(error)(f'task "{task.name}": {error}') from error

@@ -1,0 +1,171 @@
+"""What a recipe's model learns: the class of a text, or where a context answers a question."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from relprop.bench.datasets import Answered, Dataset, Example
+from relprop.domains import qa
+from relprop.domains.text import Encoded
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """The input of a model and its target: a class, or the first and last token of an answer."""
+
+    ids: dict[str, list[int]]
+    target: tuple[int, ...]
+
+
+class TrainingTask(Protocol):
+    """What differs between the two kinds of models."""
+
+    head: str  # the class of transformers that puts a new head on a pretrained start
+
+    def settings(self, data: Dataset) -> dict[str, Any]:
+        """The settings of the head."""
+
+    def rows(self, tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[TrainingRow]:
+        """The training rows; several for a long context."""
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The loss for targets [batch, numbers]."""
+
+    def evaluate(self, model: Any, tokenizer: Any, examples: Sequence[Example], max_length: int) -> dict[str, float]:
+        """Scores of the model by name, "accuracy" first."""
+
+
+class ClassificationTask:
+    """The class of a text, or of a pair of texts."""
+
+    head = "AutoModelForSequenceClassification"
+
+    def settings(self, data: Dataset) -> dict[str, Any]:
+        names = dict(enumerate(data.classes))
+        return {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+
+    def rows(self, tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[TrainingRow]:
+        rows = []
+        for example in examples:
+            parts = example.text if isinstance(example.text, tuple) else (example.text,)
+            rows.append(TrainingRow(dict(tokenizer(*parts, truncation=True, max_length=max_length)), (example.label,)))
+        return rows
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.logits, targets[:, 0])
+
+    def evaluate(self, model: Any, tokenizer: Any, examples: Sequence[Example], max_length: int) -> dict[str, float]:
+        rows = self.rows(tokenizer, examples, max_length)
+        hits = 0
+        for batch, outputs in batch_outputs(model, tokenizer, [row.ids for row in rows]):
+            hits += int((outputs.logits.argmax(-1) == torch.tensor([rows[i].target[0] for i in batch])).sum())
+        return {"accuracy": hits / len(rows)}
+
+
+class AnsweringTask:
+    """Where a context answers a question. The target of a window without the answer is the token for no answer."""
+
+    head = "AutoModelForQuestionAnswering"
+
+    def settings(self, data: Dataset) -> dict[str, Any]:
+        return {}
+
+    def rows(self, tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[TrainingRow]:
+        return [
+            TrainingRow(window.ids, self._target(tokenizer, example, window))
+            for example in examples
+            for window in qa.windows(tokenizer, *_pair(example), max_length, max_length // 4)
+        ]
+
+    def _target(self, tokenizer: Any, example: Example, window: Encoded) -> tuple[int, int]:
+        answer = example.answer if isinstance(example, Answered) else None
+        span = qa.span_of(window, *answer) if answer else None
+        span = span or qa.nowhere(tokenizer, window)
+        return span.first, span.last
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        parts = zip((outputs.start_logits, outputs.end_logits), targets.T, strict=True)
+        return torch.stack([F.cross_entropy(logits, place) for logits, place in parts]).mean()
+
+    def evaluate(self, model: Any, tokenizer: Any, examples: Sequence[Example], max_length: int) -> dict[str, float]:
+        """Exact match and F1 of words, as SQuAD counts them."""
+        found = [qa.windows(tokenizer, *_pair(example), max_length, max_length // 4) for example in examples]
+        owners = [(number, window) for number, every in enumerate(found) for window in every]
+        best: dict[int, tuple[float, str]] = {}
+        for batch, outputs in batch_outputs(model, tokenizer, [window.ids for _, window in owners]):
+            for k, i in enumerate(batch):
+                number, window = owners[i]
+                count = len(window.units)
+                start, end = outputs.start_logits[k, :count], outputs.end_logits[k, :count]
+                one = qa.Read(window, start, end, qa.nowhere(tokenizer, window))
+                lead = one.lead(one.best) if one.best else -torch.inf
+                if one.best and lead > best.get(number, (-torch.inf, ""))[0]:
+                    best[number] = lead, _span_text(examples[number], window, one.best) if lead > 0 else ""
+        pairs = [(best[i][1] if i in best else "", _answer_text(example)) for i, example in enumerate(examples)]
+        return {
+            "accuracy": sum(_words(a) == _words(b) for a, b in pairs) / len(pairs),
+            "f1": sum(_word_f1(_words(a), _words(b)) for a, b in pairs) / len(pairs),
+        }
+
+
+def _pair(example: Example) -> tuple[str, str]:
+    """The question and its context."""
+    assert isinstance(example.text, tuple)
+    return example.text
+
+
+def _span_text(example: Example, window: Encoded, span: qa.Span) -> str:
+    """The words of the context in a span."""
+    return _pair(example)[1][window.units[span.first].start : window.units[span.last].end]
+
+
+def _answer_text(example: Example) -> str:
+    answer = example.answer if isinstance(example, Answered) else None
+    return _pair(example)[1][slice(*answer)] if answer else ""
+
+
+def _words(text: str) -> list[str]:
+    """The words without case, punctuation and articles."""
+    plain = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return _ARTICLES.sub(" ", plain).split()
+
+
+def _word_f1(predicted: list[str], right: list[str]) -> float:
+    if not predicted or not right:
+        return float(predicted == right)
+    common = (Counter(predicted) & Counter(right)).total()
+    return 2 * common / (len(predicted) + len(right))
+
+
+def training_task_for(data: Dataset) -> TrainingTask:
+    """Answering for data with answers, else classification."""
+    return AnsweringTask() if data.answer is not None else ClassificationTask()
+
+
+def shuffled_batches(lengths: Sequence[int], size: int, seed: int) -> list[list[int]]:
+    """Indices in batches of similar length, in random order."""
+    rng = random.Random(seed)
+    order = sorted(range(len(lengths)), key=lambda i: (lengths[i], rng.random()))
+    batches = [order[k : k + size] for k in range(0, len(order), size)]
+    rng.shuffle(batches)
+    return batches
+
+
+@torch.no_grad()
+def batch_outputs(model: Any, tokenizer: Any, rows: Sequence[dict[str, list[int]]]) -> Iterator[tuple[list[int], Any]]:
+    """The row numbers and the model's outputs of every batch."""
+    model.eval()
+    for batch in shuffled_batches([len(row["input_ids"]) for row in rows], 64, 0):
+        yield batch, model(**tokenizer.pad([rows[i] for i in batch], return_tensors="pt"))
