@@ -15,6 +15,7 @@ from relprop.engine.captured_maps import AttentionMap, BlockInput, CapturedMaps,
 from relprop.engine.module_stack import QualifiedNames, first_tensor, module_frames, module_of
 from relprop.engine.observer import Observer, Run
 from relprop.engine.propagation import Propagation
+from relprop.engine.sources import MisfitError
 from relprop.engine.survey import are_weights
 from relprop.errors import InputError
 from relprop.ops import Op
@@ -155,6 +156,8 @@ class Capture(Observer):
     def finish(self, gradients: CapturedMaps | None = None) -> None:
         """After the forward pass: keep what flows back to the last block's output. `gradients`: of an earlier pass."""
         self._block_frame = None
+        if self._count != self._total:
+            raise MisfitError(f"{self._count} blocks ran where {self._total} were expected")
         self._check_heads()
         if gradients is not None and gradients.last is not None and self.captured.last is not None:
             self.captured.last.gradient = gradients.last.gradient

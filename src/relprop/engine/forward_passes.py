@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from relprop.engine.capture import Capture, CaptureOptions
-from relprop.engine.model_call import batch_of, call, check_finite, evaluating, read_target
+from relprop.engine.model_call import batch_of, call, check_finite, cloned_inputs, evaluating, read_target
 from relprop.engine.pass_cache import pass_key
 from relprop.engine.passes import Flow, detached_target, example_axes, propagate, warnings_of
 from relprop.engine.placement import reading_plans
@@ -68,7 +68,7 @@ def _forward_maps_at(
 def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ChosenTarget:
     """The target, read from a plain forward pass."""
     with torch.no_grad(), evaluating(model):
-        chosen = read_target(model, target, call(model, inputs, target), inputs)
+        chosen = read_target(model, target, call(model, cloned_inputs(inputs), target), inputs)
     check_finite(model, chosen)
     return detached_target(chosen)
 

@@ -26,8 +26,13 @@ MIXED = -2  # it comes from several elements, or through a call that is not trac
 # Arguments that describe other inputs: which units are real, their positions, their types. They belong to the units of
 # another part and get no scores of their own.
 _DESCRIBES = (
-    "mask", "masks", "position_ids", "positions", "type_ids", "bbox", "cache_position", "labels", "thw", "shape",
-    "shapes", "size", "sizes", "length", "lengths", "adjacency",
+    "attention_mask", "attention_masks", "padding_mask", "pixel_mask", "observed_mask", "features_mask", "values_mask",
+    "attn_mask", "causal_mask", "perm_mask", "input_mask", "position_ids", "type_ids", "cache_position", "labels",
+)  # fmt: skip
+_DESCRIBES_EXACTLY = ("mask", "masks", "src_mask", "tgt_mask", "memory_mask", "length", "lengths")
+# Integers and booleans of these names describe other inputs too; floats of these names are content.
+_DESCRIBES_IN_INTEGERS = (
+    "mask", "masks", "masked_pos", "positions", "bbox", "thw", "shapes", "sizes", "lengths", "ids_shape", "adjacency",
 )  # fmt: skip
 
 # Calls that look floats up by integers, and the position of the integers among the arguments.
@@ -48,14 +53,20 @@ _CASTS = {"to", "type", "type_as", "long", "int", "short", "byte", "cpu", "cuda"
 _ELEMENTWISE = {
     "add", "sub", "rsub", "mul", "div", "floor_divide", "floordiv", "remainder", "mod", "fmod", "clamp", "clamp_min",
     "clamp_max", "neg", "abs", "minimum", "maximum", "pow", "bitwise_and", "bitwise_or", "bitwise_xor", "and", "or",
-    "xor", "lshift", "rshift",
+    "xor", "lshift", "rshift", "exp", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos",
+    "tanh", "sigmoid", "square", "true_divide",
 }  # fmt: skip
+_CASTS_TO_FLOATS = {"to", "type", "type_as", "float", "double", "half", "bfloat16"}
+_PLAIN_NUMBERS = {"tolist", "numpy", "item", "__array__"}
 _FRESH = {"new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
 
 
-def describes_other_inputs(name: str) -> bool:
-    """Whether the argument of this name describes other inputs (a mask, positions, lengths)."""
-    return name.endswith(_DESCRIBES)
+def describes_other_inputs(name: str, value: Any) -> bool:
+    """Whether an argument describes other inputs (a mask, positions, lengths), by its name and kind of numbers."""
+    if name in _DESCRIBES_EXACTLY or name.endswith(_DESCRIBES):
+        return True
+    floating = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+    return not floating and name.endswith(_DESCRIBES_IN_INTEGERS)
 
 
 def explained_parts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -63,18 +74,11 @@ def explained_parts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
     return {
         name: value
         for name, value in inputs.items()
-        if isinstance(value, Tensor) and value.dtype != torch.bool and value.dim() and not describes_other_inputs(name)
+        if isinstance(value, Tensor)
+        and value.dtype != torch.bool
+        and value.dim()
+        and not describes_other_inputs(name, value)
     }
-
-
-def distinct_parts(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same parts; a tensor that is passed as two arguments is copied for the second."""
-    earlier: set[int] = set()
-    distinct = {}
-    for name, value in parts.items():
-        distinct[name] = value.clone() if id(value) in earlier else value
-        earlier.add(id(value))
-    return distinct
 
 
 @dataclass(frozen=True)
@@ -94,16 +98,17 @@ class IntegerTracker:
     """Tracks integers from the arguments to the calls that turn them into floats."""
 
     def __init__(self, parts: Mapping[str, Tensor]) -> None:
-        self._elements: dict[int, tuple[Tensor, str, Tensor]] = {}
+        self._elements: dict[int, tuple[Tensor, frozenset[str], Tensor]] = {}
         self.mixed: set[str] = set()  # parts that also enter through calls that are not tracked
         for name, value in parts.items():
             if _is_integer(value):
-                self._put(value, name, torch.arange(value.numel(), device=value.device).view(value.shape))
+                elements = torch.arange(value.numel(), device=value.device).view(value.shape)
+                self._put(value, frozenset((name,)), elements)
 
-    def _put(self, tensor: Tensor, part: str, elements: Tensor) -> None:
-        self._elements[id(tensor)] = (tensor, part, elements)  # keeps the tensor, so that its id is not reused
+    def _put(self, tensor: Tensor, parts: frozenset[str], elements: Tensor) -> None:
+        self._elements[id(tensor)] = (tensor, parts, elements)  # keeps the tensor, so that its id is not reused
 
-    def _tracked(self, values: Iterable[Any]) -> list[tuple[Tensor, str, Tensor]]:
+    def _tracked(self, values: Iterable[Any]) -> list[tuple[Tensor, frozenset[str], Tensor]]:
         return [entry for one in tensors(values) if (entry := self._elements.get(id(one))) is not None]
 
     def tracks(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -118,12 +123,19 @@ class IntegerTracker:
         tracked = self._tracked(args if position is None else args[position : position + 1])
         if not tracked or op.name in _FRESH:
             return None
-        integers, part, elements = tracked[0]
-        fits = len(tracked) == 1 and elements.shape == result.shape[: elements.dim()]
+        integers, parts, elements = tracked[0]
+        known = op.name in _LOOKUPS or op.name in _CASTS_TO_FLOATS or op.name in _ELEMENTWISE
+        fits = known and len(tracked) == 1 and elements.shape == result.shape[: elements.dim()]
         if not fits or bool((elements == MIXED).any()):
-            self.mixed.add(part)
+            self.mixed.update(*(names for _, names, _ in tracked))
             return None
+        (part,) = parts
         return integers, part, elements
+
+    def leave(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
+        """Note integers of a part that become plain numbers, which cannot be tracked."""
+        if not isinstance(result, Tensor) and op.name in _PLAIN_NUMBERS:
+            self.mixed.update(*(names for _, names, _ in self._tracked(args)))
 
     def follow(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Track what a call computes from integers. Boolean results are not tracked: they only steer."""
@@ -131,13 +143,12 @@ class IntegerTracker:
         tracked = self._tracked((*args, *kwargs.values()))
         if not results or op.name in _FRESH:
             return
-        parts = {part for _, part, _ in tracked}
+        parts = frozenset[str]().union(*(names for _, names, _ in tracked))
         origins = list(tensors((self._origins(op, args, kwargs, [elements for *_, elements in tracked]),)))
         for number, tensor in enumerate(results):
             fits = len(parts) == 1 and number < len(origins) and origins[number].shape == tensor.shape
             elements = origins[number] if fits else torch.full_like(tensor, MIXED, dtype=torch.long)
-            for part in parts:
-                self._put(tensor, part, elements)
+            self._put(tensor, parts, elements)
 
     def _origins(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], tracked: list[Tensor]) -> Any:
         if op.name in _MOVED:
@@ -189,5 +200,5 @@ def tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def batch_of(inputs: Mapping[str, Any]) -> int:
-    """The length of the first tensor: the number of examples, where these lie along the first axis."""
-    return next((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), 1)
+    """The length of the first part: the number of examples, where these lie along the first axis."""
+    return next((len(value) for value in explained_parts(inputs).values()), 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -27,6 +28,7 @@ class Liveness:
     def __init__(self, leaves: Iterable[Tensor] | None, warn: Callable[[str], None] | None) -> None:
         self.leaves = None if leaves is None else list(leaves)
         self.token = object()  # marks the graph of this pass
+        self._first_node = _newest_node_number()  # nodes of the graph that were made before are not of this pass
         self._warn = warn  # at autograd functions of the model's own; None: these are refused elsewhere
         self._constants: dict[int, ref[Tensor]] = {}  # that this pass computed
 
@@ -80,9 +82,9 @@ class Liveness:
 
     def _unruled_op(self, node: Any) -> str | None:
         """The operation, other than a view, that computed a tensor in this pass outside of the torch function mode."""
-        if self.leaves is None:
-            return None
         while node is not None and _node_notes(node).get("relprop") is not self.token:
+            if self.leaves is None and node._sequence_nr() <= self._first_node:
+                return None
             name = node.name().rpartition("::")[2].removesuffix("0").removesuffix("Backward")
             if hasattr(node, "_forward_cls") or name in _WRITES:
                 return None
@@ -109,6 +111,13 @@ class Liveness:
     def is_constant(self, tensor: Tensor) -> bool:
         entry = self._constants.get(id(tensor))
         return entry is not None and entry() is tensor
+
+
+def _newest_node_number() -> int:
+    """The number of the newest node of any graph in this thread: nodes count up as they are made."""
+    with torch.enable_grad(), torch._C.DisableTorchFunction():
+        node: Any = (torch.zeros((), requires_grad=True) * 1).grad_fn
+    return int(node._sequence_nr())
 
 
 def _node_notes(node: Any) -> dict[str, Any]:

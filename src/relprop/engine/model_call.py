@@ -16,6 +16,7 @@ import torch.fx
 from torch import Tensor, nn
 
 from relprop.engine.leaves import batch_of as batch_of
+from relprop.engine.leaves import describes_other_inputs, explained_parts
 from relprop.engine.sources import MisfitError
 from relprop.errors import ModelError, RelpropError
 from relprop.padding import padding_mask_name
@@ -50,9 +51,9 @@ def check_cache(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Non
     if "use_cache" not in inspect.signature(model.forward).parameters:
         return
     with torch.no_grad(), evaluating(model):
-        without = read_target(model, target, call(model, inputs, target), inputs).value
+        without = read_target(model, target, call(model, cloned_inputs(inputs), target), inputs).value
         _cache_matters.add(model)
-        plain = read_target(model, target, call(model, inputs, target), inputs).value
+        plain = read_target(model, target, call(model, cloned_inputs(inputs), target), inputs).value
     scale = plain.abs().max().clamp_min(1e-30)
     if plain.shape == without.shape and (plain - without).abs().max() <= 1e3 * torch.finfo(plain.dtype).eps * scale:
         _cache_matters.discard(model)
@@ -63,10 +64,15 @@ def _failure(model: nn.Module, inputs: Mapping[str, Any], error: Exception) -> s
     reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     try:
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            model(**copied_inputs(inputs))
+            model(**copied_inputs(cloned_inputs(inputs)))
     except Exception:
         return f"running the model failed: {reason}"
     return f"the model runs by itself, but relprop cannot follow it: {reason}"
+
+
+def cloned_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs with every tensor copied: a model may write to them."""
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
 
 def copied_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,16 +103,25 @@ def tensors_in(value: Any, visited: set[int] | None = None) -> list[Tensor]:
 
 
 def unexplained_inputs(inputs: Mapping[str, Any]) -> list[str]:
-    """One sentence per input that no score covers: an object that holds float tensors."""
+    """One sentence per input that no score covers: an object or list that holds numbers, a flag, a single number."""
     sentences = []
+    parts = explained_parts(inputs)
     for name, value in inputs.items():
-        floating = [] if isinstance(value, Tensor) else [t for t in tensors_in(value) if t.is_floating_point()]
-        if any(tensor.numel() for tensor in floating):
+        if name in parts or describes_other_inputs(name, value):
+            continue
+        numbers = isinstance(value, list | tuple) and _holds_numbers(value)
+        if numbers or any(tensor.numel() for tensor in tensors_in(value)):
             sentences.append(
                 f'the input "{name}" ({type(value).__name__}) holds numbers that feed the output, and no score covers '
                 "them: the scores are of the other inputs alone"
             )
     return sentences
+
+
+def _holds_numbers(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_holds_numbers, value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
@@ -189,12 +204,12 @@ def check_finite(model: nn.Module, chosen: ChosenTarget) -> None:
         raise ModelError(f"the model's output is not a finite number; {cause}")
 
 
-def check_live(chosen: ChosenTarget) -> None:
-    if not chosen.value.requires_grad:
-        raise ModelError(
-            "no relevance can flow from the target to the input: under these rules the explained number does not "
-            f"depend on any explained input ({_why_constant(chosen)})"
-        )
+def why_unreached(chosen: ChosenTarget) -> str:
+    """Why an explained number without a graph cannot be explained, in one sentence."""
+    return (
+        "no relevance can flow from the target to the input: under these rules the explained number does not "
+        f"depend on any explained input ({_why_constant(chosen)})"
+    )
 
 
 def _why_constant(chosen: ChosenTarget) -> str:

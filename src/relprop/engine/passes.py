@@ -17,19 +17,20 @@ from relprop.engine.model_call import (
     batch_of,
     call,
     check_finite,
-    check_live,
     evaluating,
     read_target,
+    tensors_in,
     unexplained_inputs,
+    why_unreached,
 )
 from relprop.engine.pass_cache import cached_pass, pass_key, store_pass
 from relprop.engine.placement import reading_plans
 from relprop.engine.propagation import Propagation
 from relprop.engine.refusals import guard_opaque
-from relprop.engine.sources import At, Edit, MisfitError, Source, Sources
+from relprop.engine.sources import At, Edit, MisfitError, Source, Sources, UnreachedError
 from relprop.engine.survey import ReadingPlan
 from relprop.engine.units import row_owners
-from relprop.errors import InputError, ModelError
+from relprop.errors import InputError, ModelError, RelpropError
 from relprop.ops import at_least_float32
 from relprop.rulebook import rulesets
 from relprop.rulebook.relevance_flow import GradientCutError, Phase
@@ -55,6 +56,7 @@ class Flow:
     axes: Mapping[str, int] = field(default_factory=dict)  # per part: its batch axis, -1 for none
     one_stream: bool = True  # all attention is among the rows of one residual stream
     warnings: tuple[str, ...] = ()
+    hidden: list[str] = field(default_factory=list)  # parts with relevance at units that their mask calls padding
 
     def relevance(self) -> list[Tensor]:
         """Per source the relevance of each element (input x gradient, or R itself), in float32 or better."""
@@ -139,23 +141,23 @@ def _first_fitting_pass(model: nn.Module, inputs: Mapping[str, Any], target: Any
             return _Pass(model, inputs, plan, options).run(target)
         except MisfitError as misfit:
             reason = misfit
+    if isinstance(reason, UnreachedError):
+        raise ModelError(str(reason))
     raise ModelError(f"no place to read scores from was found: {reason}")
 
 
-def _axes_by_size(sources: Sequence[Source], examples: int, plan: ReadingPlan) -> tuple[dict[str, int], list[Source]]:
-    """Per part its batch axis by its length (-1 for none); and the sources where the length is ambiguous."""
-    axes, unclear = {}, []
+def _proved_axes(sources: Sequence[Source], examples: int, plan: ReadingPlan) -> tuple[dict[str, int], list[Source]]:
+    """Per part its batch axis (-1 for none) as far as it is proved; and the sources for which it is not."""
+    axes, unproved = {}, []
     for source in sources:
-        fitting = [axis for axis, size in enumerate(source.rows.shape) if size == examples]
+        axis, shape = plan.axes.get(source.part), source.rows.shape
         if examples == 1:
-            axes[source.part] = 0 if fitting[:1] == [0] else -1
-        elif len(fitting) == 1:
-            axes[source.part] = fitting[0]
-        elif source.part in plan.axes:
-            axes[source.part] = plan.axes[source.part]
+            axes[source.part] = 0 if shape[:1] == (1,) else -1
+        elif axis is not None and axis < len(shape) and shape[axis] == examples:
+            axes[source.part] = axis
         else:
-            unclear.append(source)
-    return axes, unclear
+            unproved.append(source)
+    return axes, unproved
 
 
 def example_axes(
@@ -166,12 +168,12 @@ def example_axes(
     sources: Sequence[Source],
     examples: int,
 ) -> dict[str, int]:
-    """Per part its batch axis; where lengths are ambiguous, a plain pass shows it by what flows back per example."""
-    axes, unclear = _axes_by_size(sources, examples, plan)
-    if unclear:
+    """Per part its batch axis. Where that is not proved yet, a plain pass proves it by what flows back per example."""
+    axes, unproved = _proved_axes(sources, examples, plan)
+    if unproved:
         plain = _PassOptions(rulesets.gradient, None, None, None, two_way=False, checkpoint=False, ledger=False)
         _Pass(model, inputs, plan, plain).run(target)
-        axes, _ = _axes_by_size(sources, examples, plan)
+        axes, _ = _proved_axes(sources, examples, plan)
     return axes
 
 
@@ -205,7 +207,8 @@ class _Pass:
         with torch.inference_mode(False), torch.enable_grad(), evaluating(self.model):
             outputs, chosen = self._forward(target)
             check_finite(self.model, chosen)
-            check_live(chosen)
+            if not chosen.value.requires_grad:
+                raise UnreachedError(why_unreached(chosen))
             guard_opaque(chosen.value, self.rules)
             if isinstance(target, Several):
                 return self._flow_of_several(chosen, target, outputs)
@@ -222,24 +225,29 @@ class _Pass:
         return replace(flow, keeper=self.keeper, gradient=gradient, row_owners=packed, axes=axes)
 
     def _examples(self, target: Any, value: Tensor) -> tuple[dict[str, int], dict[str, Tensor]]:
-        """Per part its batch axis; for parts without one (patches of all pictures in a row) the example of each row."""
+        """Per part its batch axis; for parts without one (patches of all pictures in a row) the example of each row.
+
+        Proved by the plain gradient: under other rules an example could reach another one unseen.
+        """
         observed = any(one is not None for one in (self.capture, self.saver, self.keeper, self.phase))
-        if observed:
-            return example_axes(self.model, self.inputs, target, self.plan, self.sources.placed, len(value)), {}
-        axes, unclear = _axes_by_size(self.sources.placed, len(value), self.plan)
-        all_owners = self._row_owners(unclear, value) if unclear else {}
-        for source in unclear:
-            if (owner := all_owners.get(source.part)) is None:
-                continue
-            read = ~source.rows.empty
+        if observed or self.rules.name != rulesets.gradient.name:
+            axes = example_axes(self.model, self.inputs, target, self.plan, self.sources.placed, len(value))
+            unproved = [] if observed else [one for one in self.sources.placed if one.part not in axes]
+        else:
+            axes, unproved = _proved_axes(self.sources.placed, len(value), self.plan)
+        all_owners = self._row_owners(unproved, value) if unproved else {}
+        for source in unproved:
+            owner, flowed = all_owners[source.part]
+            read = flowed & ~source.rows.empty
             for axis, size in enumerate(source.rows.shape):
                 if size == len(value) and torch.equal(source.rows.low[read, axis] % PERIOD, owner[read]):
-                    axes[source.part] = self.plan.axes.setdefault(source.part, axis)
-        packed = {name: owner for name, owner in all_owners.items() if name not in axes and len(value) <= PERIOD}
+                    axes[source.part] = self.plan.axes[source.part] = axis
+                    break
+        packed = {name: owner for name, (owner, _) in all_owners.items() if name not in axes and len(value) <= PERIOD}
         return axes, packed
 
-    def _row_owners(self, sources: Sequence[Source], value: Tensor) -> dict[str, Tensor]:
-        """The example of each row of the sources, modulo PERIOD."""
+    def _row_owners(self, sources: Sequence[Source], value: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """The example of each row of the sources, modulo PERIOD; and which rows have a gradient."""
         powers = torch.ldexp(torch.ones_like(value), torch.arange(len(value), device=value.device) % PERIOD)
         leaves = [one.leaf for one in sources]
         plain, scaled = (
@@ -248,16 +256,21 @@ class _Pass:
         )
         by_part = {}
         for source, before, after in zip(sources, plain, scaled, strict=True):
-            owner = None if before is None or after is None else row_owners(source.rows, before, after)
-            if owner is not None:
-                by_part[source.part] = owner
+            zeros = torch.zeros_like(source.leaf)
+            owner = row_owners(source.rows, zeros if before is None else before, zeros if after is None else after)
+            if owner is None:
+                raise InputError(
+                    f'the explained numbers of several examples depend on the same unit of "{source.part}": explain '
+                    "one example at a time, with a target that gives one number"
+                )
+            by_part[source.part] = owner
         return by_part
 
     def _flow(self, chosen: ChosenTarget, carries: Carries, keep_graph: bool = False) -> Flow:
         sources = tuple(self.sources.placed)
         captured = None if self.capture is None else self.capture.captured
         if self.capture is not None and self.capture.end is not None:
-            torch.autograd.grad(chosen.value.sum(), self.capture.end, allow_unused=True)
+            backward(chosen.value.sum(), [self.capture.end])
             return Flow(detached_target(chosen), sources, (), carries, captured, **self._result_fields)
         reached = self._arrived(chosen.value.sum(), keep_graph)
         return Flow(detached_target(chosen), sources, reached, carries, captured, **self._result_fields)
@@ -265,9 +278,7 @@ class _Pass:
     def _arrived(self, value: Tensor, keep_graph: bool) -> tuple[Tensor, ...]:
         """What flowed back to each source. Raises if something reaches the inputs without passing a source."""
         leaves = [source.leaf for source in self.sources.placed]
-        flowed = torch.autograd.grad(
-            value, [*leaves, *self.sources.leaves_below], allow_unused=True, retain_graph=keep_graph
-        )
+        flowed = backward(value, [*leaves, *self.sources.leaves_below], keep_graph)
         if any(one is not None and bool(one.any()) for one in flowed[len(leaves) :]):
             raise MisfitError("a part also reaches the output past the place where it is read")
         return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, flowed, strict=False))
@@ -284,7 +295,7 @@ class _Pass:
             last = number == len(target.targets)
             per_target.append(self._arrived(one(outputs).sum(), keep_graph=not last))
         reached = tuple(torch.stack(each) for each in zip(*per_target, strict=True))
-        axes, _ = _axes_by_size(sources, 1, self.plan)
+        axes, _ = _proved_axes(sources, 1, self.plan)
         return Flow(
             detached_target(chosen),
             sources,
@@ -305,6 +316,8 @@ class _Pass:
                 if self.saver is not None:
                     self.saver.close()
                 chosen = read_target(self.model, target, outputs, self.inputs) if is_own_function(target) else None
+                for one in (*tensors_in(outputs), *(() if chosen is None else (chosen.value,))):
+                    mode.is_live(one)  # notes or refuses what was computed last where no rule applies
             self.warnings = mode.warnings
         finally:
             if self.saver is not None:
@@ -316,6 +329,20 @@ class _Pass:
         return outputs, read_target(self.model, target, outputs, self.inputs) if chosen is None else chosen
 
 
+def backward(value: Tensor, leaves: Sequence[Tensor], keep_graph: bool = False) -> tuple[Tensor | None, ...]:
+    """What flows back to each leaf. A failure of torch's becomes one sentence."""
+    try:
+        return torch.autograd.grad(value, leaves, allow_unused=True, retain_graph=keep_graph)
+    except (RelpropError, MisfitError, GradientCutError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise ModelError(
+            f"the model runs, but nothing can flow back through it ({reason}); if it uses torch.utils.checkpoint or an "
+            "autograd function of its own, turn that off"
+        ) from error
+
+
 def warnings_of(sources: Sources, inputs: Mapping[str, Any], warnings: Sequence[str] = ()) -> tuple[str, ...]:
     """What the scores do not cover, one sentence each."""
     lost = [
@@ -324,7 +351,7 @@ def warnings_of(sources: Sources, inputs: Mapping[str, Any], warnings: Sequence[
     ]
     mixed = [
         f'"{part}" also enters the model in a way whose units could not be determined: the scores leave that share out'
-        for part in sorted(sources.mixed)
+        for part in sorted({*sources.mixed, *sources.enters_elsewhere})
     ]
     return (*lost, *mixed, *unexplained_inputs(inputs), *warnings)
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from relprop.engine.leaves import Leaf, Place
-from relprop.engine.model_call import call, check_cache, evaluating, read_target
+from relprop.engine.model_call import call, check_cache, cloned_inputs, evaluating, read_target
 from relprop.engine.propagation import Propagation
-from relprop.engine.sources import PLACES, Probe, ProbedError, Sources
+from relprop.engine.sources import PLACES, MisfitError, Probe, ProbedError, Source, Sources, replaced_ids
 from relprop.engine.survey import (
     LeafPath,
     LeafPlace,
@@ -104,21 +104,84 @@ def survey_model(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Re
     leaf_places = [replace(one, tokens=one.integer and inputs[one.part].dim() == 2) for one in leaf_places]
     entered = {leaf.part for leaf in sources.leaves}
     lost = [name for name in sources.parts if name not in entered and _affects_output(model, inputs, target, name)]
-    return ReadingPlan(tuple(_same_place_per_part(leaf_places)), blocks, stream, tuple(lost))
+    plan = ReadingPlan(tuple(_same_place_per_part(leaf_places)), blocks, stream, unfollowed=tuple(lost))
+    elsewhere = [
+        name for name in entered if inputs[name].dim() > 1 and _enters_elsewhere(model, inputs, target, name, plan)
+    ]
+    return replace(plan, enters_elsewhere=tuple(elsewhere))
 
 
 def _affects_output(model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str) -> bool:
     """Whether the output depends on an input that never entered as a tensor (it became plain numbers, for instance)."""
-    moved = inputs[name].roll(1, -1 if inputs[name].shape[-1] > 1 else 0)
+    given = inputs[name]
+    moved = given.roll(1, -1 if given.shape[-1] > 1 else 0)
+    if torch.equal(moved, given):  # a single number, or equal ones
+        moved = torch.where(given > given.new_zeros(()), given - 1, given + 1)
     try:
-        with torch.no_grad(), evaluating(model):
-            before, after = (
-                read_target(model, target, call(model, given, target), given).value
-                for given in (inputs, {**inputs, name: moved})
-            )
-    except RelpropError:  # shifting it breaks the model: it describes other inputs
+        before, after = (_value(model, one, target) for one in (inputs, {**inputs, name: moved}))
+    except RelpropError:  # moving it breaks the model: it describes other inputs
         return False
     return not torch.equal(before, after)
+
+
+def _value(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Tensor:
+    with torch.no_grad(), evaluating(model):
+        return read_target(model, target, call(model, cloned_inputs(inputs), target), inputs).value
+
+
+def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str, plan: ReadingPlan) -> bool:
+    """Whether other integers in the leaves of a part change the output otherwise than in the part itself.
+
+    Two tokens change places, once in the input and once in what is looked up: unless both give the same output, the
+    part also enters through calls that are not tracked (a hash, a comparison, a product with the integers).
+    """
+    other = _with_two_swapped(model, inputs, name)
+    if other is None or not any(place.part == name and place.integer for place in plan.leaf_places):
+        return False
+
+    def edit(source: Source) -> Tensor:
+        if source.part != name or source.lookup is None:
+            return source.leaf
+        return source.lookup(replaced_ids(source, other))
+
+    try:
+        swapped = _value(model, {**inputs, name: other}, target)
+        sources = Sources(inputs, _plan_at(plan, "leaf"), edit, live=False)
+        with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
+            given = sources.live_inputs(inputs)
+            with Propagation(rulesets.gradient, [sources], sources.live):
+                outputs = call(model, given, target)
+            edited = read_target(model, target, outputs, inputs).value.detach()
+    except (RelpropError, MisfitError):
+        return False
+    if swapped.shape != edited.shape or not swapped.is_floating_point():
+        return False
+    scale = swapped.abs().max().clamp_min(1e-30)
+    return bool((swapped - edited).abs().max() > 1e4 * torch.finfo(swapped.dtype).eps * scale)
+
+
+def _with_two_swapped(model: nn.Module, inputs: Mapping[str, Any], name: str) -> Tensor | None:
+    """The integers with two of the first example exchanged.
+
+    Never the first, the last, the least, the largest, or one that the model's config names: models look for such
+    tokens, to find the end of a text or its padding.
+    """
+    ids = inputs[name]
+    row = ids[0].reshape(-1) if ids.dim() == 2 else ids[0].flatten(0, -2)[0]
+    config = getattr(model, "config", None)
+    settings = vars(config).items() if hasattr(config, "__dict__") else ()
+    special = {value for key, value in settings if isinstance(value, int) and key.endswith(("_id", "_index"))}
+    special |= {int(row.min()), int(row.max()), int(row[0]), int(row[-1])}
+    plain = [i for i in range(1, len(row) - 1) if int(row[i]) not in special]
+    pair = next(((i, j) for i in plain for j in plain if int(row[i]) != int(row[j])), None)
+    if pair is None:
+        return None
+    order = torch.arange(ids.shape[-1], device=ids.device)
+    order[list(pair)] = order[list(pair[::-1])]
+    other: Tensor = ids.clone()
+    first = (0,) * (ids.dim() - 1)
+    other[first] = ids[first][order]
+    return other
 
 
 def _proved_rows(

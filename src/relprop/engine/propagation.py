@@ -22,7 +22,7 @@ from relprop.engine.observer import Observer, Run
 from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, location, refusal, with_gradient
 from relprop.engine.tensor_notes import copy_note
 from relprop.errors import InputError
-from relprop.ops import Op, op_of, positional, take_inplace
+from relprop.ops import VALUELESS, Op, op_of, positional, take_inplace
 from relprop.rulebook import attention, elementwise, norm, zplus
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.relevance_flow import NoGradientError
@@ -332,6 +332,8 @@ class Propagation(TorchFunctionMode):
             return guard(with_gradient(op, args, kwargs, result), op, self.rules, lacking)
         if self.rules.lacks(op.name):
             return guard(result, op, self.rules, f'which "{self.rules.name}" has no rule for, only for others like it')
+        if self.rules.takes_gradient_of(op.name) and op.name not in VALUELESS and live_tensors(result):
+            self._exits.warn(f'"{op.name}"{location()} has no rule under "{self.rules.name}": its gradient was taken')
         if op.custom and op.name not in self._has_gradient:
             self._has_gradient[op.name] = flows_back(result, args)
         if not self._has_gradient.get(op.name, True):

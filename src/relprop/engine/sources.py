@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,8 +18,6 @@ from relprop.engine.leaves import (
     Lookup,
     Place,
     batch_of,
-    describes_other_inputs,
-    distinct_parts,
     explained_parts,
     tensors,
 )
@@ -29,7 +26,6 @@ from relprop.engine.survey import LeafPlace, ReadingPlan, returns_input
 from relprop.engine.units import Rows, proved_rows, rows_of_leaf
 from relprop.ops import Op
 
-MAX_CACHED_PROOFS = 64
 # "leaf": every part as it enters. "tokens": token ids as they enter, all other parts at their default place.
 At = Literal["block", "word_embeddings", "input", "leaf", "tokens"]
 PLACES = ("block", "word_embeddings", "input")
@@ -37,6 +33,10 @@ PLACES = ("block", "word_embeddings", "input")
 
 class MisfitError(Exception):
     """The model does not run as in its survey, or its rows are not those of the reading plan."""
+
+
+class UnreachedError(MisfitError):
+    """The explained number does not depend on any explained input, as far as this plan makes them live."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,14 @@ class Source:
 
 
 Edit = Callable[[Source], Tensor]  # returns new values for the source
+
+
+def replaced_ids(source: Source, other: Tensor | int) -> Tensor:
+    """The integers that a source looked up, with those of its part replaced."""
+    assert source.looked_up is not None
+    elements = source.rows.elements.view(source.looked_up.shape)
+    own = other if isinstance(other, int) else other.to(source.looked_up).flatten()[elements.clamp_min(0)]
+    return torch.where(elements >= 0, own, source.looked_up)
 
 
 @dataclass
@@ -89,9 +97,9 @@ class Sources(Observer):
         live: bool = True,
         probe: Probe | None = None,
     ) -> None:
-        self.parts = distinct_parts(explained_parts(inputs))
+        # Copies, one per argument: a model may write to its inputs, and one tensor may be given for two of them.
+        self.parts = {name: value.clone() for name, value in explained_parts(inputs).items()}
         self._inputs = inputs
-        self._digest: tuple[Any, ...] | None = None
         self.placed: list[Source] = []
         self.leaves: list[Leaf] = []
         self._integers = IntegerTracker(self.parts)
@@ -110,6 +118,11 @@ class Sources(Observer):
     def unfollowed(self) -> tuple[str, ...]:
         """Parts that the output depends on, through calls that are not tracked."""
         return () if self._plan is None else self._plan.unfollowed
+
+    @property
+    def enters_elsewhere(self) -> tuple[str, ...]:
+        """Parts of which the survey found that not all of their effect passes the tracked leaves."""
+        return () if self._plan is None else self._plan.enters_elsewhere
 
     @property
     def live(self) -> list[Tensor]:
@@ -134,12 +147,13 @@ class Sources(Observer):
         for name, value in floats.items():
             elements = torch.arange(value.numel(), device=value.device).view(value.shape)
             live[name] = self._enter(Leaf(name, value.detach(), elements, "input", "float"), value)
-        detached = {n: v.detach() for n, v in inputs.items() if isinstance(v, Tensor) and v.requires_grad}
-        return {**inputs, **detached, **self.parts, **live}
+        others = {n: v.detach().clone() for n, v in inputs.items() if isinstance(v, Tensor) and n not in self.parts}
+        return {**inputs, **others, **self.parts, **live}
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         if not self._integers.tracks(args, kwargs):
             return result
+        self._integers.leave(op, args, result)
         entering = self._integers.entry_of(op, args, result)
         if entering is None:
             self._integers.follow(op, args, kwargs, result)
@@ -172,11 +186,13 @@ class Sources(Observer):
         ):
             return self._place(leaf, planned)
         self.leaves.append(leaf)
-        if planned is None or planned.reached:
-            leaf.tensor.requires_grad_()
-            values = leaf.tensor.clone()
-            self._below[id(values)] = (values, frozenset((number,)))
-            self._waiting.add(number)
+        if planned is not None and not planned.reached:  # live all the same: the output may depend on it this time
+            leaf.tensor.requires_grad_(self._live)
+            return leaf.tensor.clone()
+        leaf.tensor.requires_grad_()
+        values = leaf.tensor.clone()
+        self._below[id(values)] = (values, frozenset((number,)))
+        self._waiting.add(number)
         return values
 
     def _next_place(self, number: int, leaf: Leaf) -> LeafPlace | None:
@@ -251,18 +267,14 @@ class Sources(Observer):
         return tensor.clone()
 
     def _proved_rows(self, origins: frozenset[int], state: Tensor) -> Rows | None:
-        """The rows of a state, if they read windows of one part; cached by the inputs that are not floats."""
+        """The rows of a state, if they read windows of one part.
+
+        Proved anew in every pass: weights, buffers and other arguments may change what a row reads.
+        """
         own = [self.leaves[number] for number in sorted(origins)]
         if len({leaf.part for leaf in own}) > 1:
             return None
-        proofs = {} if self._plan is None else self._plan.proofs
-        key = (origins, state.shape, self._contents())
-        if (cached := proofs.get(key)) is not None:
-            return cached
-        if len(proofs) >= MAX_CACHED_PROOFS:
-            proofs.clear()
-        proofs[key] = rows = proved_rows(state, own, self.parts[own[0].part].shape)
-        return rows
+        return proved_rows(state, own, self.parts[own[0].part].shape)
 
     def _are_units(self, rows: Rows | None, part: Tensor) -> bool:
         """Whether each row is a token; or, for other parts, one of several windows of an example."""
@@ -270,20 +282,6 @@ class Sources(Observer):
             return False
         tokens = part.dim() == 2 and not part.is_floating_point()
         return rows.single or (not tokens and prod(rows.grid) > batch_of(self._inputs) and rows.differ)
-
-    def _contents(self) -> tuple[Any, ...]:
-        """What of the inputs may decide where rows lie: integers, masks, and all shapes."""
-        if self._digest is None:
-            steering = {n: v for n, v in self._inputs.items() if isinstance(v, Tensor)}
-            self._digest = tuple(
-                (
-                    name,
-                    value.shape,
-                    _digest(value) if describes_other_inputs(name) or not value.is_floating_point() else None,
-                )
-                for name, value in steering.items()
-            )
-        return self._digest
 
     def _try_state(self, probe: Probe, origins: frozenset[int], state: Tensor) -> Tensor:
         due = [number for number in origins if self._calls[number] in probe.calls[number]]
@@ -304,8 +302,3 @@ class Sources(Observer):
     def _release(self, origins: frozenset[int]) -> None:
         self._waiting -= origins
         self._below = {key: entry for key, entry in self._below.items() if not entry[1] <= origins}
-
-
-def _digest(value: Tensor) -> bytes:
-    """A hash of the contents."""
-    return hashlib.sha256(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()).digest()

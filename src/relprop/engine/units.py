@@ -162,18 +162,19 @@ def _distinct(windows: Tensor, empty: Tensor) -> tuple[Tensor, Tensor]:
     return first[order], rank[index]
 
 
-def row_owners(rows: Rows, plain: Tensor, scaled: Tensor) -> Tensor | None:
+def row_owners(rows: Rows, plain: Tensor, scaled: Tensor) -> tuple[Tensor, Tensor] | None:
     """The example of each row, from the gradients of all examples: `plain`, and `scaled` by 2^i for example i.
 
-    None if a row belongs to several examples. Rows without a gradient belong to the example of the row before.
+    And which rows have a gradient; those without count to the example of the row before. None if a row belongs to
+    several examples.
     """
     flows = [rows.of(one) for one in (plain, scaled)]
     before, after = (one @ _noise(one.shape[-1], one) for one in flows)
-    power = _power(before, after, coarse=before.dtype.itemsize < 8)
+    power = _power(before, after, plain.dtype)
     if power is None:
         return None
     latest = torch.where(before != 0, torch.arange(len(before), device=before.device), 0).cummax(0).values
-    return power[latest]
+    return power[latest], before != 0
 
 
 def rows_of_leaf(leaf: Leaf, shape: Sequence[int], features: tuple[int, ...] = ()) -> Rows:
@@ -217,6 +218,7 @@ def _decoded(state: Tensor, leaves: Sequence[Leaf], axis: int, classes: int) -> 
     number = torch.arange(count, device=state.device).view(state.movedim(axis, -1).shape[:-1])
     number = number.unsqueeze(-1).movedim(-1, axis)
     noise = _noise(state.shape[axis], state).view([-1 if i == axis % state.dim() else 1 for i in range(state.dim())])
+    noise = noise * _row_factors(number.shape, state)
     per_class = []
     for own in range(classes):
         flowing = torch.where(number % classes == own, noise, 0)
@@ -225,7 +227,7 @@ def _decoded(state: Tensor, leaves: Sequence[Leaf], axis: int, classes: int) -> 
         for base_power, digits in _digits(number, count, state.dtype):
             scaled = _flow(state, leaves, torch.ldexp(flowing, digits))
             for total, before, after in zip(decoded, plain, scaled, strict=True):
-                digit = _power(before, after, state.dtype is torch.float16)
+                digit = _power(before, after, state.dtype)
                 if digit is None:
                     return None
                 total += digit * base_power
@@ -235,6 +237,11 @@ def _decoded(state: Tensor, leaves: Sequence[Leaf], axis: int, classes: int) -> 
 
 def _noise(length: int, like: Tensor) -> Tensor:
     return torch.randn(length, generator=torch.Generator().manual_seed(0)).to(like)
+
+
+def _row_factors(shape: Sequence[int], like: Tensor) -> Tensor:
+    """One random factor per row: without it, two rows that read one unit could together look like a third row."""
+    return (0.5 + torch.rand(tuple(shape), generator=torch.Generator().manual_seed(1))).to(like)
 
 
 def _flow(state: Tensor, leaves: Sequence[Leaf], flowing: Tensor) -> list[Tensor]:
@@ -258,12 +265,17 @@ def _digits(number: Tensor, count: int, dtype: torch.dtype) -> Iterator[tuple[in
         base_power *= base
 
 
-def _power(before: Tensor, after: Tensor, coarse: bool) -> Tensor | None:
-    """log2(after / before), 0 where both are 0; None unless it is an integer everywhere."""
+_FLOAT16_ROUNDING = 1e-5  # absolute, of a sum of numbers near the smallest that float16 holds
+
+
+def _power(before: Tensor, after: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """log2(after / before), 0 where both are 0; None unless it is an integer everywhere. `dtype`: of the gradients."""
     flowed = before != 0
     power = torch.where(flowed, after / before, 1).abs().log2().round()
     exact = torch.ldexp(before, power)
-    near = 0.1 * before.abs() * 2**power if coarse else 0  # the smallest numbers of a coarse dtype are not exact
+    near: Tensor | float = 0.0  # scaling by a power of two is exact, but for float16's smallest numbers
+    if dtype is torch.float16:
+        near = 4 * torch.finfo(dtype).eps * exact.abs() + _FLOAT16_ROUNDING * 2**power
     return power.long() if bool(((after - exact).abs() <= near).all()) else None
 
 

@@ -12,20 +12,21 @@ from torch import Tensor, nn
 from relprop.engine.forward_passes import forward_flow
 from relprop.engine.leaves import batch_of, explained_parts
 from relprop.engine.passes import propagate
-from relprop.engine.sources import At, Source
+from relprop.engine.sources import At, Source, replaced_ids
 from relprop.engine.units import unit_index
 from relprop.errors import InputError
 from relprop.methods.unit_scores import (
     Inputs,
     Parts,
     attribution,
+    check_separable,
     content_generator,
     example_copies,
     examples_first,
     input_relevance,
+    keeps_batch,
     mask_of,
     real_units,
-    replaced_ids,
     select_examples,
     single_examples,
     unit_scores,
@@ -105,7 +106,7 @@ def integrated_gradients(
     batch = batch_of(inputs)
     start = torch.zeros_like(chosen.value)
     total: Parts = {}
-    for owner, point in example_copies(batch, steps + 1, internal_batch_size):
+    for owner, point in example_copies(batch, steps + 1, internal_batch_size, keeps_batch(chosen)):
         chunk = select_examples(inputs, owner, batch)
         own = {name: one[owner.to(one.device)] if isinstance(one, Tensor) else one for name, one in references.items()}
         path = _BaselinePath(alphas[point], chunk, own)
@@ -125,6 +126,7 @@ def _plain_target(model: nn.Module, inputs: Inputs, target: Any) -> ChosenTarget
     """The target of the unchanged inputs. Raises unless examples lie along the first axis."""
     flow = forward_flow(model, inputs, target)
     examples_first(flow)
+    check_separable(model, inputs, flow.chosen)
     return flow.chosen
 
 
@@ -218,7 +220,7 @@ def smoothgrad(
     chosen = _plain_target(model, inputs, target)
     batch = batch_of(inputs)
     total: Parts = {}
-    for owner, sample in example_copies(batch, samples, internal_batch_size):
+    for owner, sample in example_copies(batch, samples, internal_batch_size, keeps_batch(chosen)):
         chunk = select_examples(inputs, owner, batch)
         shaker = _Noise(chunk, sample, noise, seed)
         targets = [chosen.exact[i] for i in owner]

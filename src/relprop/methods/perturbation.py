@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,14 +11,15 @@ from torch import Tensor, nn
 from relprop.engine.forward_passes import forward_flow
 from relprop.engine.leaves import batch_of
 from relprop.engine.passes import Flow
-from relprop.engine.sources import Source
+from relprop.engine.sources import Source, replaced_ids
 from relprop.engine.units import unit_index
 from relprop.methods.unit_scores import (
     Inputs,
     attribution,
+    check_separable,
     examples_first,
+    keeps_batch,
     real_units,
-    replaced_ids,
     select_examples,
     unit_index_of,
 )
@@ -44,19 +45,31 @@ def occlusion(
     flow = forward_flow(model, inputs, target, at="tokens")
     examples_first(flow)
     chosen, batch = flow.chosen, batch_of(inputs)
+    check_separable(model, inputs, chosen)
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
     parts = {}
     for name, real in hideable_units(flow, inputs).items():
         scores = chosen.value.new_zeros(real.shape)
-        for owner, unit in (chunk.unbind(1) for chunk in torch.nonzero(real).split(max(1, internal_batch_size))):
+        for owner, unit in _hidden_units(real, internal_batch_size, keeps_batch(chosen)):
             hidden = torch.zeros(len(unit), real.shape[1], dtype=torch.bool).scatter(1, unit[:, None], True)
             hide = Hide({name: hidden}, replacement)
             targets = [chosen.exact[i] for i in owner]
             changed = forward_flow(model, select_examples(inputs, owner, batch), targets, hide.edit, at="tokens").chosen
             scores[owner, unit] = (chosen.value[owner] - changed.value).to(scores)
-        parts[name] = scores
+        parts[name] = torch.where(real.to(scores.device), scores, 0)
     return attribution(flow, "occlusion", parts)
+
+
+def _hidden_units(real: Tensor, size: int, whole: bool) -> Iterator[tuple[Tensor, Tensor]]:
+    """Which unit of which example is hidden, in chunks of `size`; `whole`: one unit of every example per chunk."""
+    if whole:
+        for unit in range(real.shape[1]):
+            yield torch.arange(len(real)), torch.full((len(real),), unit)
+        return
+    for chunk in torch.nonzero(real).split(max(1, size)):
+        owner, units = chunk.unbind(1)
+        yield owner, units
 
 
 def hideable_units(flow: Flow, inputs: Inputs) -> dict[str, Tensor]:

@@ -21,8 +21,10 @@ from relprop.methods.perturbation import Hide, hideable_units
 from relprop.methods.unit_scores import (
     Inputs,
     attribution,
+    check_separable,
     content_generator,
     examples_first,
+    keeps_batch,
     select_examples,
     single_examples,
 )
@@ -62,6 +64,10 @@ def shapley(
     flow = forward_flow(model, inputs, target, at="tokens")
     examples_first(flow)
     chosen = flow.chosen
+    if keeps_batch(chosen):
+        raise InputError("shapley takes examples one by one, and a target function may need the whole batch: explain "
+                         "one example at a time")  # fmt: skip
+    check_separable(model, inputs, chosen)
     if replacement is None:
         replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
     every = hideable_units(flow, inputs)

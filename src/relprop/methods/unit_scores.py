@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.forward_passes import forward_flow
+from relprop.engine.forward_passes import forward_flow, predict
 from relprop.engine.leaves import batch_of, explained_parts
 from relprop.engine.passes import Flow, propagate
 from relprop.engine.sources import At, Source
@@ -17,10 +17,11 @@ from relprop.engine.units import UnitIndex, unit_index
 from relprop.errors import InputError
 from relprop.padding import real_rows
 from relprop.rulebook.rulesets import RuleSet
-from relprop.targets import ChosenTarget
+from relprop.targets import ChosenTarget, is_own_function
 from relprop.types import Attribution, Entry, Ledger
 
 Inputs = Mapping[str, Any]
+HIDDEN_SHARE = 1e-4  # of a part's relevance, at units that its mask calls padding: more is told
 Parts = dict[str, Tensor]
 
 
@@ -36,13 +37,17 @@ def input_relevance(
     ledger: bool,
 ) -> Attribution:
     """The sum over features of the relevance at each unit. A ledger needs one pass per example."""
-    if ledger and batch_of(inputs) > 1 and examples_first(forward_flow(model, inputs, target)) > 1:
-        options = {"at": at, "checkpoint": checkpoint, "ledger": True}
-        each = [
-            input_relevance(model, one, one_target(target, i), rules, method, **options)  # type: ignore[arg-type]
-            for i, one in enumerate(single_examples(inputs))
-        ]
-        return join_examples(each)
+    if ledger and batch_of(inputs) > 1:
+        whole = forward_flow(model, inputs, target)
+        if examples_first(whole) > 1:
+            options = {"at": at, "checkpoint": checkpoint, "ledger": True}
+            each = [
+                input_relevance(model, one, one_target(target, i), rules, method, **options)  # type: ignore[arg-type]
+                for i, one in enumerate(single_examples(inputs))
+            ]
+            joined = join_examples(each)
+            check_same_value(joined.value, whole.chosen.value)
+            return joined
     flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger)
     relevance = flow.relevance()
     parts = unit_scores(flow, relevance, inputs)
@@ -66,7 +71,12 @@ def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | No
         "may depend on it"
         for part in _parts_without_score(flow, parts, compared=more.get("baseline") is not None)
     ]
-    own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *lost)}
+    hidden = [
+        f'units of "{part}" that the mask calls padding feed the output all the same: they score 0, and their share is '
+        "left out"
+        for part in dict.fromkeys(flow.hidden)
+    ]
+    own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *lost, *hidden)}
     return Attribution(parts, chosen.value, chosen.names, method, chosen.rows, **{**own, **more})
 
 
@@ -106,7 +116,11 @@ def unit_scores(
         each = values if flow.several else values[None]
         scores = torch.cat([index.summed((reduce or _sum)(source.rows.of(one))) for one in each])
         parts[source.part] = parts[source.part] + scores if source.part in parts else scores
-    return {name: without_padding(scores, name, inputs) for name, scores in parts.items()}
+    real = {name: without_padding(scores, name, inputs) for name, scores in parts.items()}
+    for name, scores in parts.items():
+        if float((scores - real[name]).abs().sum()) > HIDDEN_SHARE * float(scores.abs().sum()):
+            flow.hidden.append(name)
+    return real
 
 
 def without_padding(scores: Tensor, part: str, inputs: Inputs) -> Tensor:
@@ -114,27 +128,23 @@ def without_padding(scores: Tensor, part: str, inputs: Inputs) -> Tensor:
     return torch.where(real if len(real) == len(scores) else real[:1], scores, 0)
 
 
-# The padding masks, by the argument that they belong to.
+# The padding masks, by the argument that they belong to; "attention_mask" belongs to the token ids, or the first part.
 _TOKENS = ("input_ids", "decoder_input_ids")
-_MASKS = {"decoder_input_ids": "decoder_attention_mask", "pixel_values": "pixel_attention_mask"}
+_MASKS = {
+    "decoder_input_ids": ("decoder_attention_mask",),
+    "pixel_values": ("pixel_attention_mask",),
+    "visual_feats": ("visual_attention_mask",),
+    "visual_embeds": ("visual_attention_mask",),
+}
 
 
 def mask_of(part: str, inputs: Inputs) -> Tensor | None:
     """The mask of a part: which units are not padding. None if there is none."""
-    others = [name for name in explained_parts(inputs) if name != part]
-    name = _MASKS.get(part, "attention_mask")
-    if name not in inputs and not others:
-        name = "attention_mask"  # of the only part there is
-    mask = inputs.get(name)
+    parts = list(explained_parts(inputs))
+    first = next((name for name in ("input_ids", "inputs_embeds") if name in parts), parts[0] if parts else None)
+    names = (*_MASKS.get(part, ()), *(("attention_mask",) if part == first else ()))
+    mask = next((inputs[name] for name in names if isinstance(inputs.get(name), Tensor)), None)
     return mask if isinstance(mask, Tensor) else None
-
-
-def replaced_ids(source: Source, other: Tensor | int) -> Tensor:
-    """The integers that a source looked up, with those of its part replaced."""
-    assert source.looked_up is not None
-    elements = source.rows.elements.view(source.looked_up.shape)
-    own = other if isinstance(other, int) else other.to(source.looked_up).flatten()[elements.clamp_min(0)]
-    return torch.where(elements >= 0, own, source.looked_up)
 
 
 def _sum(values: Tensor) -> Tensor:
@@ -177,8 +187,39 @@ def single_examples(inputs: Inputs) -> list[dict[str, Any]]:
     return [single_example(inputs, i) for i in range(batch_of(inputs))]
 
 
-def example_copies(batch: int, copies: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Several copies of every example, in chunks of `size`: (index of the example, index of the copy)."""
+def check_same_value(found: Tensor, expected: Tensor) -> None:
+    """Raise if examples taken out of a batch give other values than in it."""
+    near = 1e4 * torch.finfo(expected.dtype).eps * expected.abs().max().clamp_min(1e-30)
+    differs = (found.to(expected) - expected).abs() > near.clamp_min(1e-3 * float(expected.abs().max()))
+    for number in torch.nonzero(differs).flatten().tolist()[:1]:
+        alone, together = found[number].item(), expected[number].item()
+        raise InputError(
+            f"example {number} gives {together:.6g} in the batch and {alone:.6g} when it is taken out of it: some input "
+            "cannot be taken apart by examples; explain one example at a time"
+        )
+
+
+def keeps_batch(chosen: ChosenTarget) -> bool:
+    """Whether the target is a function of the caller's for a whole batch: it may hold one number per example."""
+    return len(chosen.value) > 1 and is_own_function(list(chosen.exact))
+
+
+def check_separable(model: nn.Module, inputs: Inputs, chosen: ChosenTarget) -> None:
+    """Raise unless the first example alone gives the value that it has in the batch."""
+    if len(chosen.value) > 1 and not keeps_batch(chosen):
+        alone = predict(model, single_example(inputs, 0), [chosen.exact[0]])
+        check_same_value(alone.value, chosen.value[:1])
+
+
+def example_copies(batch: int, copies: int, size: int, whole: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
+    """Several copies of every example, in chunks of `size`: (index of the example, index of the copy).
+
+    `whole`: every chunk is one copy of the whole batch, in its order.
+    """
+    if whole:
+        for copy in range(copies):
+            yield torch.arange(batch), torch.full((batch,), copy)
+        return
     every = torch.arange(batch * copies)
     for chunk in every.split(max(1, size)):
         yield chunk // copies, chunk % copies
