@@ -137,7 +137,7 @@ class Sources(Observer):
         detached = {n: v.detach() for n, v in inputs.items() if isinstance(v, Tensor) and v.requires_grad}
         return {**inputs, **detached, **self.parts, **live}
 
-    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    def after_constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         if not self._integers.tracks(args, kwargs):
             return result
         entering = self._integers.entry_of(op, args, result)
