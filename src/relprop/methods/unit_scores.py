@@ -37,9 +37,8 @@ def input_relevance(
 ) -> Attribution:
     """The sum over features of the relevance at each unit. A ledger needs one pass per example."""
     if ledger and batch_of(inputs) > 1 and examples_first(forward_flow(model, inputs, target)) > 1:
-        options = {"at": at, "checkpoint": checkpoint, "ledger": True}
         each = [
-            input_relevance(model, one, one_target(target, i), rules, method, **options)  # type: ignore[arg-type]
+            input_relevance(model, one, one_target(target, i), rules, method, at=at, checkpoint=checkpoint, ledger=True)
             for i, one in enumerate(single_examples(inputs))
         ]
         return join_examples(each)
