@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from relprop.engine.captured_maps import AttentionMap, BlockInput, CapturedMaps, Fold
 from relprop.engine.module_stack import QualifiedNames, first_tensor, module_frames, module_of
-from relprop.engine.observer import Observer, Run
-from relprop.engine.propagation import Propagation
+from relprop.engine.observer import Observer, PropagationMode, Run
 from relprop.engine.sources import MisfitError
 from relprop.engine.survey import are_weights
 from relprop.errors import InputError
@@ -96,7 +95,7 @@ class Capture(Observer):
         self.end: Tensor | None = None  # where the backward pass ends, if before the sources
         self._weights: dict[int, Tensor] = {}  # results of softmax, also cast or reshaped
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before_call(self, mode: PropagationMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
         if frame is self._block_frame:
             return
@@ -108,7 +107,7 @@ class Capture(Observer):
         elif frame is not None:
             self._enter(mode, first_tensor(frame))
 
-    def _enter(self, mode: Propagation, x: Tensor | None) -> None:
+    def _enter(self, mode: PropagationMode, x: Tensor | None) -> None:
         if x is None or not mode.is_live(x):
             return
         self._count += 1
@@ -118,14 +117,14 @@ class Capture(Observer):
             self.captured.blocks.append(block)
             x.register_hook(self._keep_arrived(block))
 
-    def _make_live(self, mode: Propagation) -> None:
+    def _make_live(self, mode: PropagationMode) -> None:
         """Make the output of the last block live: what follows it is traced back to there, and no further."""
         if self.captured.last is not None:
             leaf = self.captured.last.input.detach().requires_grad_()
             mode.replace(self.captured.last.input, leaf)
             self.captured.last = BlockInput(self._count, self.captured.last.module, leaf)
 
-    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
+    def around_call(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         if self._block_frame is None:  # attention outside the blocks, for instance of a pooling head
             result = run(op, args, kwargs)
         elif op.name == "matmul" and id(args[0]) in self._weights:
@@ -141,7 +140,7 @@ class Capture(Observer):
             self.captured.last = BlockInput(self._count, self._names.current_module(), result)
         return result
 
-    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    def after_constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         in_block = not self._live and self._block_frame is not None
         if in_block and isinstance(result, Tensor) and result.is_floating_point():
             product = {"matmul": 0, "einsum": 1}.get(op.name, -1)

@@ -12,17 +12,16 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves, tree_map
 
-from relprop.engine.in_place_writes import SavedTensor, address
 from relprop.engine.module_stack import module_frames, module_of, stacks
-from relprop.engine.observer import Observer
-from relprop.engine.propagation import Propagation
+from relprop.engine.observer import Observer, PropagationMode
+from relprop.engine.saved_tensors import SavedTensor, address
 from relprop.ops import Op
 
 
 class _Segment:
     """One call of a block. What autograd would save is only counted, and recomputed when it is first needed."""
 
-    def __init__(self, mode: Propagation, frame: FrameType) -> None:
+    def __init__(self, mode: PropagationMode, frame: FrameType) -> None:
         local = frame.f_locals
         self._mode = mode.without_observers()
         self._call = local["self"], local["args"], local["kwargs"]
@@ -113,7 +112,7 @@ class Checkpoint(Observer):
         self._segment: _Segment | None = None
         self._hooks: saved_tensors_hooks | None = None
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before_call(self, mode: PropagationMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
         if frame is not self._inside:
             self.close()

@@ -22,7 +22,7 @@ _KEEPS_MAXIMUM = {"unsqueeze", "view", "reshape", "expand", "to", "expand_as", "
 
 
 class GraphExits:
-    """Follows such values, and warns where a live call uses one. Shapes, masks and indices are harmless."""
+    """Follows values that left the graph, and warns where a live call uses one. Shapes, masks, indices are harmless."""
 
     def __init__(self, is_live: Callable[[Tensor], bool]) -> None:
         self.warnings: list[str] = []

@@ -12,21 +12,7 @@ from relprop.engine.graph_exits import GraphExits
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.observer import Observer
-
-
-def address(tensor: Tensor) -> int:
-    """The address of a tensor's storage; 0 for tensors without one (meta tensors, quantised weights)."""
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):
-        return 0
-
-
-class SavedTensor:
-    """A tensor that autograd saved for the backward pass; replaced by a copy before its memory is overwritten."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+from relprop.engine.saved_tensors import SavedTensor, address
 
 
 class InPlaceWrites:
@@ -115,7 +101,3 @@ class InPlaceWrites:
         base = target if target._base is None else target._base
         if self._liveness.leaves is not None and not base.requires_grad and not self._liveness.is_constant(base):
             self._buffers.append(base)
-
-
-def saved_values(saved: SavedTensor) -> Tensor:
-    return saved.tensor

@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.in_place_writes import address
 from relprop.engine.module_stack import QualifiedNames
-from relprop.engine.observer import Observer, Run
-from relprop.engine.propagation import Propagation
+from relprop.engine.observer import Observer, PropagationMode, Run
 from relprop.engine.refusals import opaque_functions
+from relprop.engine.saved_tensors import address
 from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING
 from relprop.rulebook.rulesets import RuleSet
@@ -50,7 +49,7 @@ class LedgerKeeper(Observer):
         self._opaque: list[str] = []
         self._saved: dict[int, list[list[Tensor]]] = {}
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before_call(self, mode: PropagationMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """`x + parameter`: keep the parameter's name before the parameter is detached."""
         self._named_constant = None
         if op.name == "add":
@@ -58,7 +57,7 @@ class LedgerKeeper(Observer):
                 (n for a in args if isinstance(a, Tensor) and (n := self._names.parameter(a))), None
             )
 
-    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
+    def around_call(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         account = self._new_account(op)
         self._aliases: dict[int, Tensor] = {}
         args, kwargs = (

@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
+from relprop.engine.saved_tensors import SavedTensor
 from relprop.ops import Op
 
-if TYPE_CHECKING:
-    from relprop.engine.propagation import Propagation
-
 Run = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class PropagationMode(Protocol):
+    """What observers use of `propagation.Propagation`, where each method is described."""
+
+    def is_live(self, tensor: Tensor) -> bool: ...
+
+    def stand_in(self, tensor: Tensor) -> Tensor: ...
+
+    def replace(self, tensor: Tensor, stand_in: Tensor) -> None: ...
+
+    def live_copy(self, tensor: Tensor) -> Tensor: ...
+
+    def save(self, tensor: Tensor) -> SavedTensor: ...
+
+    def without_observers(self) -> PropagationMode: ...
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *error: Any) -> None: ...
 
 
 class Observer:
     """Observes every torch call of a pass; the methods of this base class do nothing."""
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before_call(self, mode: PropagationMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before every call, with the model's own arguments; may make a tensor live."""
 
-    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    def after_constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """After a call without live tensors; returns its result."""
         return result
 
-    def around(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
+    def around_call(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         """In place of a call with live tensors; `run(op, args, kwargs)` makes the call."""
         return run(op, args, kwargs)
 

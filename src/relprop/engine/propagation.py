@@ -15,11 +15,12 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from relprop.engine.expanded_calls import detached, with_values_of
 from relprop.engine.graph_exits import CASTS_TO_INTEGERS, GraphExits
-from relprop.engine.in_place_writes import InPlaceWrites, SavedTensor, saved_values
+from relprop.engine.in_place_writes import InPlaceWrites
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.observer import Observer, Run
 from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, location, refusal, with_gradient
+from relprop.engine.saved_tensors import SavedTensor, saved_values
 from relprop.engine.tensor_notes import copy_note
 from relprop.errors import InputError
 from relprop.ops import VALUELESS, Op, op_of, positional, take_inplace
@@ -47,7 +48,7 @@ class Propagation(TorchFunctionMode):
         super().__init__()
         self.rules = rules
         self.observers = list(observers)
-        self._wrapping = [one for one in self.observers if type(one).around is not Observer.around]
+        self._wrapping = [one for one in self.observers if type(one).around_call is not Observer.around_call]
         self._claiming = [one for one in self.observers if type(one).claims is not Observer.claims]
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
         self._has_gradient: dict[str, bool] = {}  # per operation that is not torch's own: whether it has a gradient
@@ -161,7 +162,7 @@ class Propagation(TorchFunctionMode):
         if out is not None:
             kwargs = {name: value for name, value in kwargs.items() if name != "out"}
         for observer in self.observers:
-            observer.before(self, op, args, kwargs)
+            observer.before_call(self, op, args, kwargs)
         admitted, live = self._admit(args)
         if kwargs:
             values, live_too = self._admit(tuple(kwargs.values()))
@@ -307,7 +308,7 @@ class Propagation(TorchFunctionMode):
             result = self._activation(op, result, None, None, self._observed())
             self._liveness.mark_live(result)
         for observer in self.observers:
-            result = observer.constant(op, args, kwargs, result)
+            result = observer.after_constant(op, args, kwargs, result)
         for tensor in live_tensors(result):
             self._liveness.add_live(tensor)
         return result
@@ -376,7 +377,7 @@ class Propagation(TorchFunctionMode):
 
 
 def _within(observer: Observer, run: Run) -> Run:
-    return lambda op, args, kwargs: observer.around(op, args, kwargs, run)
+    return lambda op, args, kwargs: observer.around_call(op, args, kwargs, run)
 
 
 # Replacements for calls without a gradient or with a wrong one, also where no rule applies.

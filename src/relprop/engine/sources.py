@@ -150,7 +150,7 @@ class Sources(Observer):
         others = {n: v.detach().clone() for n, v in inputs.items() if isinstance(v, Tensor) and n not in self.parts}
         return {**inputs, **others, **self.parts, **live}
 
-    def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    def after_constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         if not self._integers.tracks(args, kwargs):
             return result
         self._integers.leave(op, args, result)

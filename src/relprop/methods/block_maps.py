@@ -96,12 +96,11 @@ def weight_maps(
     def fold_map(one: AttentionMap) -> Tensor:
         return fold(_weights(one.weights))
 
-    maps = _block_maps(forward_maps(model, inputs, target, CaptureOptions(fold=fold_map, last=last)), method, fold_map)
+    capture = CaptureOptions(fold=fold_map, last=last)
+    maps = _block_maps(forward_maps(model, inputs, target, capture), method, fold_map)
     if _reads_nothing(maps.readout).any():
         # The gradient of a saturated head is 0 everywhere; under these rules it is not, and shows the read-out rows.
-        flow = propagate(
-            model, inputs, target, rulesets.lrp_conservative, capture=CaptureOptions(fold=fold_map, last=last)
-        )
+        flow = propagate(model, inputs, target, rulesets.lrp_conservative, capture=capture)
         maps = replace(maps, readout=_block_maps(flow, method, fold_map).readout)
         _check_readout(maps.readout, method)
     return maps

@@ -149,10 +149,9 @@ class _BaselinePath:
         if not source.enters:
             return _mean_row(source, self._inputs)
         if source.lookup is None:
-            fits = isinstance(reference, Tensor) and reference.shape == source.leaf.shape
-            return (
-                reference.to(source.leaf) if fits and isinstance(reference, Tensor) else torch.zeros_like(source.leaf)
-            )
+            if isinstance(reference, Tensor) and reference.shape == source.leaf.shape:
+                return reference.to(source.leaf)
+            return torch.zeros_like(source.leaf)
         return torch.zeros_like(source.leaf) if reference is None else source.lookup(replaced_ids(source, reference))
 
 

@@ -40,9 +40,9 @@ def input_relevance(
     if ledger and batch_of(inputs) > 1:
         whole = forward_flow(model, inputs, target)
         if examples_first(whole) > 1:
-            options = {"at": at, "checkpoint": checkpoint, "ledger": True}
+            at_once = {"at": at, "checkpoint": checkpoint}
             each = [
-                input_relevance(model, one, one_target(target, i), rules, method, **options)  # type: ignore[arg-type]
+                input_relevance(model, one, one_target(target, i), rules, method, ledger=True, **at_once)  # type: ignore[arg-type]
                 for i, one in enumerate(single_examples(inputs))
             ]
             joined = join_examples(each)
@@ -194,7 +194,7 @@ def check_same_value(found: Tensor, expected: Tensor) -> None:
     for number in torch.nonzero(differs).flatten().tolist()[:1]:
         alone, together = found[number].item(), expected[number].item()
         raise InputError(
-            f"example {number} gives {together:.6g} in the batch and {alone:.6g} when it is taken out of it: some input "
+            f"example {number} gives {together:.6g} in the batch and {alone:.6g} when it is taken out of it: an input "
             "cannot be taken apart by examples; explain one example at a time"
         )
 

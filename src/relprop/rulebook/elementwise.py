@@ -16,7 +16,7 @@ Func = Callable[..., Any]
 
 
 def gate(func: Func, *args: Any, **kwargs: Any) -> Any:
-    """The result as a constant, so that whatever it multiplies gets all the relevance."""
+    """The result as a constant ([Ali22] AH-rule for softmax, LN-rule for 1/std): its other factor gets all of R."""
     args, kwargs = tree_map(_detached, (args, kwargs))
     return func(*args, **kwargs)
 
@@ -57,7 +57,7 @@ def power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any) -> An
 
 
 def quotient(func: Func, numerator: Any, denominator: Any, *args: Any, **kwargs: Any) -> Any:
-    """[AttnLRP] Prop. 3.4: a live denominator is a gate, all relevance goes to the numerator."""
+    """[AttnLRP] Prop. 3.4, as in a normalisation: a live denominator is a gate, the numerator gets all relevance."""
     return func(numerator, _detached(denominator), *args, **kwargs)
 
 

@@ -22,7 +22,7 @@ def live_tensors(*args: Any) -> list[Tensor]:
 
 
 def equal_shares(func: Func, *args: Any, **kwargs: Any) -> Any:
-    """[AttnLRP] Prop. 3.2 and 3.3: each of n live factors gets 1/n of its gradient, so that shares sum to it."""
+    """[AttnLRP] Prop. 3.2-3.3: each of n live factors gets 1/n of its gradient; the shares sum to the product."""
     factors = len(live_tensors(*args))
     if factors < 2:
         return func(*args, **kwargs)

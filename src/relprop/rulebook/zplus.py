@@ -261,7 +261,7 @@ def _bilinear(product: Func, a: Tensor, b: Tensor, settings: FlowSettings) -> Te
 
 
 def unchanged(func: Func, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
-    """R passes unchanged: norms, activations, dropout, scaling by a constant; two live factors get half each."""
+    """[Chefer21] R passes unchanged: norms, activations, dropout, constant factors; two live factors get half each."""
     return carry_relevance(settings, lambda *a: func(*a, **kwargs), None, *args)
 
 
@@ -306,7 +306,7 @@ def pool(func: Func, x: Tensor, *args: Any, settings: FlowSettings = DEFAULT, **
 
 
 def to_first(func: Func, x: Any, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
-    """R passes to x alone: softmax and norms, also written by hand, where the other operands are computed from x."""
+    """[Chefer21] R passes to x alone: softmax and norms, also written by hand, with operands computed from x."""
 
     def share(relevance: Tensor, y: Tensor, x: Tensor, *rest: Any) -> Shares:
         return relevance, *(torch.zeros_like(y) if isinstance(one, Tensor) else None for one in rest[:-1])

@@ -46,12 +46,8 @@ class _ZPlusAttention(torch.autograd.Function):
             to_v = a.transpose(-2, -1) @ s
             r = (s @ v.transpose(-2, -1)).mul_(a)  # R of the weights; softmax, mask and scale pass it unchanged
             if ctx.observe is not None:
-                ctx.observe(
-                    chunk,
-                    a,
-                    None if output_gradient is None else output_gradient[..., chunk, :] @ v.transpose(-2, -1),
-                    r,
-                )
+                g = None if output_gradient is None else output_gradient[..., chunk, :] @ v.transpose(-2, -1)
+                ctx.observe(chunk, a, g, r)
             own = q[..., chunk, :]
             s = safe_divide(r, own @ k.transpose(-2, -1), ctx.settings.stabiliser).mul_(0.5)
             gathered.add(s @ k, s.transpose(-2, -1) @ own, to_v)
