@@ -155,8 +155,7 @@ class Capture(Observer):
     def finish(self, gradients: CapturedMaps | None = None) -> None:
         """After the forward pass: keep what flows back to the last block's output. `gradients`: of an earlier pass."""
         self._block_frame = None
-        if self._count != self._total:
-            raise MisfitError(f"{self._count} blocks ran where {self._total} were expected")
+        self.check_blocks()
         self._check_heads()
         if gradients is not None and gradients.last is not None and self.captured.last is not None:
             self.captured.last.gradient = gradients.last.gradient
@@ -164,6 +163,11 @@ class Capture(Observer):
                 entry.gradient, entry.output_gradient = earlier.gradient, earlier.output_gradient
         if self.captured.last is not None and self.captured.last.input.requires_grad:
             self.captured.last.input.register_hook(self._keep_arrived(self.captured.last))
+
+    def check_blocks(self) -> None:
+        """Raise if not as many blocks ran as in the survey."""
+        if self._count != self._total:
+            raise MisfitError(f"{self._count} blocks ran where {self._total} were expected")
 
     def _check_heads(self) -> None:
         if self._options.heads is not None and self.captured.maps:

@@ -46,6 +46,7 @@ def _forward_maps_at(
         given = sources.live_inputs(inputs)
         with Propagation(rules, [sources, capture], sources.live) as mode:
             outputs = call(model, given, target)
+        capture.check_blocks()
         chosen = read_target(model, target, outputs, inputs)
         check_finite(model, chosen)
         last = capture.captured.last

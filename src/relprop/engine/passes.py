@@ -160,6 +160,18 @@ def _proved_axes(sources: Sequence[Source], examples: int, plan: ReadingPlan) ->
     return axes, unproved
 
 
+def _common_axis(sources: Sequence[tuple[Source, tuple[Tensor, Tensor]]], examples: int) -> int | None:
+    """The axis of a part along which all its rows lie by their example; None if there is none."""
+    for axis, size in enumerate(sources[0][0].rows.shape):
+        read = [flowed & ~source.rows.empty for source, (_, flowed) in sources]
+        if size == examples and all(
+            torch.equal(source.rows.low[own, axis] % PERIOD, owner[own])
+            for (source, (owner, _)), own in zip(sources, read, strict=True)
+        ):
+            return axis
+    return None
+
+
 def example_axes(
     model: nn.Module,
     inputs: Mapping[str, Any],
@@ -235,26 +247,23 @@ class _Pass:
             unproved = [] if observed else [one for one in self.sources.placed if one.part not in axes]
         else:
             axes, unproved = _proved_axes(self.sources.placed, len(value), self.plan)
-        all_owners = self._row_owners(unproved, value) if unproved else {}
-        for source in unproved:
-            owner, flowed = all_owners[source.part]
-            read = flowed & ~source.rows.empty
-            for axis, size in enumerate(source.rows.shape):
-                if size == len(value) and torch.equal(source.rows.low[read, axis] % PERIOD, owner[read]):
-                    axes[source.part] = self.plan.axes[source.part] = axis
-                    break
-        packed = {name: owner for name, (owner, _) in all_owners.items() if name not in axes and len(value) <= PERIOD}
+        owners = self._row_owners(unproved, value) if unproved else []
+        packed: dict[str, Tensor] = {}
+        for part in dict.fromkeys(source.part for source in unproved):
+            own = [pair for pair in zip(unproved, owners, strict=True) if pair[0].part == part]
+            axis = _common_axis(own, len(value))
+            if axis is not None:
+                axes[part] = self.plan.axes[part] = axis
+            elif len(own) == 1 and len(value) <= PERIOD:
+                packed[part] = own[0][1][0]
         return axes, packed
 
-    def _row_owners(self, sources: Sequence[Source], value: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """The example of each row of the sources, modulo PERIOD; and which rows have a gradient."""
+    def _row_owners(self, sources: Sequence[Source], value: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Per source the example of each row, modulo PERIOD; and which rows have a gradient."""
         powers = torch.ldexp(torch.ones_like(value), torch.arange(len(value), device=value.device) % PERIOD)
         leaves = [one.leaf for one in sources]
-        plain, scaled = (
-            torch.autograd.grad(seeds, leaves, retain_graph=True, allow_unused=True)
-            for seeds in (value.sum(), (value * powers).sum())
-        )
-        by_part = {}
+        plain, scaled = (backward(seeds, leaves, keep_graph=True) for seeds in (value.sum(), (value * powers).sum()))
+        owners = []
         for source, before, after in zip(sources, plain, scaled, strict=True):
             zeros = torch.zeros_like(source.leaf)
             owner = row_owners(source.rows, zeros if before is None else before, zeros if after is None else after)
@@ -263,8 +272,8 @@ class _Pass:
                     f'the explained numbers of several examples depend on the same unit of "{source.part}": explain '
                     "one example at a time, with a target that gives one number"
                 )
-            by_part[source.part] = owner
-        return by_part
+            owners.append(owner)
+        return owners
 
     def _flow(self, chosen: ChosenTarget, carries: Carries, keep_graph: bool = False) -> Flow:
         sources = tuple(self.sources.placed)

@@ -139,10 +139,13 @@ def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, 
     if other is None or not any(place.part == name and place.integer for place in plan.leaf_places):
         return False
 
+    computed: list[bool] = []  # of leaves whose integers are computed from the part's, nothing can be said
+
     def edit(source: Source) -> Tensor:
         if source.part != name or source.lookup is None:
             return source.leaf
-        return source.lookup(replaced_ids(source, other))
+        computed.append(not source.raw_ids)
+        return source.leaf if computed[-1] else source.lookup(replaced_ids(source, other))
 
     try:
         swapped = _value(model, {**inputs, name: other}, target)
@@ -154,7 +157,7 @@ def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, 
             edited = read_target(model, target, outputs, inputs).value.detach()
     except (RelpropError, MisfitError):
         return False
-    if swapped.shape != edited.shape or not swapped.is_floating_point():
+    if any(computed) or swapped.shape != edited.shape or not swapped.is_floating_point():
         return False
     scale = swapped.abs().max().clamp_min(1e-30)
     return bool((swapped - edited).abs().max() > 1e4 * torch.finfo(swapped.dtype).eps * scale)

@@ -52,6 +52,7 @@ class Source:
     features: tuple[int, ...] = ()  # axes of the part that are features of its units
     lookup: Lookup | None = None
     looked_up: Tensor | None = None  # the integers that the lookup embedded
+    raw_ids: bool = True  # these are the part's own integers, not computed from them (an offset, a hash)
 
 
 Edit = Callable[[Source], Tensor]  # returns new values for the source
@@ -206,11 +207,17 @@ class Sources(Observer):
         place, features = (leaf.place, ()) if planned is None else (planned.place, planned.features)
         rows = rows_of_leaf(leaf, self.parts[leaf.part].shape, features)
         integer = leaf.place == "word_embeddings"
+        raw = integer and leaf.integers is not None and self._are_raw(leaf, leaf.integers)
         tensor = self._make_live(
-            Source(leaf.part, place, leaf.tensor, rows, True, integer, features, leaf.lookup, leaf.integers)
+            Source(leaf.part, place, leaf.tensor, rows, True, integer, features, leaf.lookup, leaf.integers, raw)
         )
         self.leaves.append(replace(leaf, tensor=tensor))
         return tensor.clone()
+
+    def _are_raw(self, leaf: Leaf, integers: Tensor) -> bool:
+        """Whether looked-up integers are the part's own, only moved."""
+        own = self._inputs[leaf.part].flatten().to(integers.device)[leaf.elements.clamp_min(0)]
+        return bool(((leaf.elements < 0) | (own == integers)).all())
 
     def _make_live(self, source: Source) -> Tensor:
         source = replace(source, leaf=source.leaf.detach())

@@ -152,7 +152,9 @@ class _BaselinePath:
             if isinstance(reference, Tensor) and reference.shape == source.leaf.shape:
                 return reference.to(source.leaf)
             return torch.zeros_like(source.leaf)
-        return torch.zeros_like(source.leaf) if reference is None else source.lookup(replaced_ids(source, reference))
+        if reference is None or not source.raw_ids:
+            return torch.zeros_like(source.leaf)
+        return source.lookup(replaced_ids(source, reference))
 
 
 def _mean_row(source: Source, inputs: Inputs) -> Tensor:

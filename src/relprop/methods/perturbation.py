@@ -92,6 +92,6 @@ class Hide:
         index = unit_index(source.rows, len(hidden), 0, tokens or source.enters, () if tokens else source.features)
         own = (index.unit >= 0) & hidden[index.example.clamp_min(0), index.unit.clamp_min(0)]
         rows, filler = source.rows.of(source.leaf), torch.zeros(())
-        if source.lookup is not None and self._replacement is not None:
+        if source.lookup is not None and self._replacement is not None and source.raw_ids:
             filler = source.rows.of(source.lookup(replaced_ids(source, self._replacement)))
         return source.rows.back(torch.where(own[:, None], filler.to(rows), rows), source.leaf.shape)

@@ -42,6 +42,8 @@ class _ConstantRatio(torch.autograd.Function):
 
 def constant_ratio(func: Func, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """[AttnLRP] Eq. 9, identity rule: f(x) = x * (f(x)/x) with the ratio constant, for f with f(0) = 0."""
+    if x.is_complex():  # |z| is of degree 1: its gradient conserves relevance
+        return func(x, *args, **kwargs)
     return _ConstantRatio.apply(x, func, args, kwargs)
 
 

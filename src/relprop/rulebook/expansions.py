@@ -41,6 +41,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return cosine
 
 
+def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.bilinear` as a product of three tensors and a bias."""
+    product = torch.einsum("...i,oij,...j->...o", x1, weight, x2)
+    return product if bias is None else product + bias
+
+
 def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """`torch.split` as single slices: autograd lets a model write to these in place."""
     sizes = split_size_or_sections

@@ -214,7 +214,7 @@ _ln: dict[str, Rule | Expand] = {
 }
 
 _products = ["mul", "matmul", "einsum", "linear", "conv1d", "conv2d", "conv3d", "outer", "ger", "kron", "tensordot",
-             "bilinear", "inner", "linalg_multi_dot", "chain_matmul", "linalg_vecdot", "cross",
+             "inner", "linalg_multi_dot", "chain_matmul", "linalg_vecdot", "cross",
              "linalg_cross"]  # fmt: skip
 
 # [AttnLRP] Eq. 9 (activations as x * constant), Prop. 3.4 (constant denominators), Prop. 3.2-3.3 (equal shares).
@@ -229,6 +229,7 @@ _homogeneous: dict[str, Rule | Expand] = {
     "grid_sample": elementwise.constant_grid,
     **_all(_products, product.equal_shares),
     "addmm": Expand(ops.addmm),
+    "bilinear": Expand(expansions.bilinear),
 }
 
 gradient = RuleSet("gradient", _VIEWS)
