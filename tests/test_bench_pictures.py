@@ -25,7 +25,7 @@ from relprop.bench.measurements import Measurements, join_measurements
 from relprop.bench.report.metric_statistics import metric_statistic
 from relprop.bench.report.published import fill_template, read_published
 from relprop.bench.suite_plan import check_tasks, plan_suite
-from relprop.bench.suites import Method, Suite, Task, read_suite, suite_from
+from relprop.bench.suites import Method, Suite, SuiteTask, read_suite, suite_from
 from relprop.errors import InputError, RelpropError, UnknownNameError
 from relprop.metrics import (
     METRICS,
@@ -177,7 +177,7 @@ def test_pointing_leaves_out_what_has_no_object(data: Path, model: str) -> None:
 
 def test_breeds_by_name_by_number_or_not_at_all(data: Path) -> None:
     """A model of 37 classes is one of breeds; one of 5 has no class of the data."""
-    task = Task("t", "m", kind="pictures", options=PETS)
+    task = SuiteTask("t", "m", kind="pictures", options=PETS)
     every = picture_data.list_pictures(task, data)[:2]
     breeds = {number: f"other {number}" for number in range(37)}
 
@@ -218,7 +218,7 @@ def test_imagenet_segmentation_by_index(tmp_path: Path) -> None:
             cell = file.create_dataset(f"c{k}", (1, 1), dtype=h5py.ref_dtype)
             cell[0, 0] = mask.ref
             file["value/img"][k, 0], file["value/gt"][k, 0] = image.ref, cell.ref
-    task = Task("t", "m", kind="pictures", options={"imagenet_segmentation": "some.mat"})
+    task = SuiteTask("t", "m", kind="pictures", options={"imagenet_segmentation": "some.mat"})
     every = picture_data.list_pictures(task, tmp_path)
     wanted = list(read_imagenet_segmentation(tmp_path / "some.mat"))
     assert len(every) == 3
@@ -295,7 +295,7 @@ def test_first_pictures_are_kept_to_look_at(data: Path, model: str) -> None:
 
 def test_examples_are_told_by_content_not_by_place(data: Path, tmp_path: Path) -> None:
     """What is hashed: the same for the same archive elsewhere, another for other pixels of the same name."""
-    task = Task("t", "m", kind="pictures", options=PETS)
+    task = SuiteTask("t", "m", kind="pictures", options=PETS)
     there = picture_data.list_pictures(task, data)
     source, copy = data / "oxford-pets", tmp_path / "oxford-pets"
     copy.mkdir()
@@ -335,7 +335,7 @@ def test_broken_archives_are_said(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "oxford-pets"
     folder.mkdir()
     (folder / "test.txt").write_text("beagle_1 5 2 1")
-    task = Task("t", "m", kind="pictures", options=PETS)
+    task = SuiteTask("t", "m", kind="pictures", options=PETS)
     with pytest.raises(InputError, match=r'there is no ".*pets_96px_all.zip"; --data names the folder'):
         picture_data.list_pictures(task, tmp_path)
     (folder / picture_data.ARCHIVE).write_bytes(b"no archive")

@@ -21,7 +21,7 @@ from relprop.bench.report.blocks import (
     TableColumn,
     TableRow,
 )
-from relprop.bench.report.exhibits import svg_bytes
+from relprop.bench.report.exhibits import svg_bytes, text_heatmap
 from relprop.bench.report.html import html
 from relprop.explanation import Explanation
 
@@ -77,6 +77,6 @@ def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iter
     for name, one in zip(names, explained, strict=True):
         mentions = f"{name.count} mention{'s' if name.count > 1 else ''}"
         title = f"{name.name} {words.signed_number(name.relevance)} ({name.group}, {mentions})"
-        drawn.append(replace(one.words().without_special().heatmap(), method=title))
+        drawn.append(replace(text_heatmap(one.words().without_special()), method=title))
     if drawn:
         yield Heatmaps("names", "Each with the sentence whose relevance is nearest to its mean", tuple(drawn))

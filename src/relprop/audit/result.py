@@ -14,8 +14,8 @@ import numpy as np
 
 from relprop.audit.statistics import Comparison, Floats, GroupSummary, Interval, compare_groups, group_summary
 from relprop.errors import InputError
-from relprop.explanation import PICTURES, Explanation, check_path, unwritable
-from relprop.files import write_text
+from relprop.explanation import FIGURES, Explanation
+from relprop.files import check_writable, write_text, writing
 
 # What counts as one number. Names come first: a group is a set of names, so tests permute the groups of names. Mentions
 # of one name, or in one sentence, depend on each other; counted one by one they make p too small.
@@ -23,7 +23,7 @@ LEVELS = ("names", "sentences", "mentions")
 PRIMARY = LEVELS[0]
 SHUFFLED = LEVELS[:2]  # each shuffle adds mentions, but neither names nor sentences
 TABLES = ("mentions", "ranking", "summary")
-ENDINGS = (".html", ".csv", *PICTURES)
+ENDINGS = (".html", ".csv", *FIGURES)
 
 
 @dataclass(frozen=True)
@@ -183,17 +183,15 @@ class NameAudit:
     def save(self, path: str | os.PathLike[str], table: str = TABLES[0]) -> None:
         """Write .html, .csv (one of the tables), .png, .svg or .pdf. A file is replaced whole or not at all."""
         path = Path(path)
-        check_path(path, ENDINGS)
-        try:
-            if path.suffix.lower() in PICTURES:
+        check_writable(path, ENDINGS)
+        with writing(path):
+            if path.suffix.lower() in FIGURES:
                 from relprop.audit.figure import audit_figure
                 from relprop.render import saving
 
                 saving.write(audit_figure(self), path)
             else:
                 write_text(path, self.to_html() if path.suffix.lower() == ".html" else self.to_csv(table))
-        except OSError as error:
-            raise unwritable(path, error) from error
 
 
 def _table(audit: NameAudit, table: str) -> Iterator[Sequence[Any]]:

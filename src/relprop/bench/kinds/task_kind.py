@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from relprop.bench.catalog import Catalog
 from relprop.bench.measurements import Measurements
-from relprop.bench.suites import Method, Task
+from relprop.bench.suites import Method, SuiteTask
 from relprop.errors import InputError, unknown_name
 from relprop.explainer import Explainer
 
@@ -29,7 +29,7 @@ KINDS = {
 class CellJob:
     """One cell: a model, some examples, and the methods and metrics to run on them."""
 
-    task: Task
+    task: SuiteTask
     methods: tuple[Method, ...]
     metrics: tuple[str, ...]
     seed: int
@@ -46,7 +46,7 @@ class TaskKind(ABC):
     needs_metrics: ClassVar[bool] = True
     options: ClassVar[Collection[str] | None] = None  # that a task may set; None: the kind checks them itself
 
-    def examples(self, catalog: Catalog, task: Task, folder: Path | None) -> Sequence[Any]:
+    def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Any]:
         """All examples of the task's split."""
         return catalog.dataset(task.data).examples(task.split, folder)
 
