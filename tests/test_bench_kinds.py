@@ -150,7 +150,7 @@ def test_words_that_were_cut_off_are_marked_all_the_same(tmp_path: Path, monkeyp
 def test_pieces_are_of_the_word_they_stand_in() -> None:
     """Words are what blanks part: a comma is of the word that it is written to."""
     text = "Unfathomably  dull, and\tlong!"
-    (row,) = embedded().domain.encode([text])
+    row = embedded().reader.read(text)
     words = rationales.words_of(Example(text, 1), row)
     spelled: dict[int, str] = {}
     for unit, word in zip(row.units, words, strict=True):
@@ -205,8 +205,7 @@ def test_mistakes_of_rationales(task: Any, rows: Any, message: str, tmp_path: Pa
 
 
 def by_block(explainer: Explainer, rules: rulesets.RuleSet) -> torch.Tensor:
-    texts: Any = explainer.domain
-    return layers.by_block(explainer.model, texts.inputs(texts.encode(TEXTS)), None, rules)
+    return layers.by_block(explainer.model, explainer.inputs(list(TEXTS)), None, rules)
 
 
 def without_biases() -> Explainer:

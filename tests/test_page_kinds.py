@@ -40,7 +40,7 @@ def test_a_picture_is_painted_as_the_library_does(page: Any, explainers: dict[st
         (own,) = explainers["vit"]([image], method=method)
         data = panel(page, method).locator("canvas").evaluate("e => e.toDataURL()")
         seen = Image.open(io.BytesIO(b64decode(data.partition(",")[2]))).convert("RGB")
-        assert np.abs(np.asarray(seen).astype(int) - overlay(own.image_map())).max() <= 3
+        assert np.abs(np.asarray(seen).astype(int) - overlay(own.drawings[0][1])).max() <= 3
     canvas = panel(page, "rollout").locator(".picture")
     (own,) = explainers["vit"]([image], method="rollout")
     canvas.focus()
