@@ -16,7 +16,8 @@ from relprop.bench.kinds import CellJob, faithfulness
 from relprop.bench.measurements import Measurements
 from relprop.bench.suite_folder import folder_state, resume_run
 from relprop.cli import app
-from relprop.cli.bench import _Pace, with_optional_values
+from relprop.cli.bench import with_optional_values
+from relprop.progress import live_count
 
 RELPROP = [sys.executable, "-c", "from relprop.cli import main; main()"]
 SUITE = """
@@ -168,19 +169,20 @@ def test_wrong_calls_say_what_to_do(suite, tmp_path):
     assert 'did you mean "song24"' in bench("run", "song-24", "--out", tmp_path / "o")[1]
 
 
-def test_rate_and_time_left(monkeypatch):
+def test_rate_and_time_left(monkeypatch, capsys):
     """From the first cell on, of those of this run; the next model's steps are counted anew."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    pace = _Pace()
-    now[0] = 130.0
-    assert pace(11, 16) == "2.0 a minute, 0:02:30 left"  # ten were done before
-    now[0] = 160.0
-    assert pace(13, 16) == "3.0 a minute, 0:01:00 left"
-    now[0] = 200.0
-    pace(1, 9)
-    now[0] = 260.0
-    assert pace(3, 9) == "2.0 a minute, 0:03:00 left"
+    with live_count("cells") as show:
+        for at, done, count in ((130.0, 11, 16), (250.0, 13, 16), (300.0, 1, 9), (360.0, 3, 9)):
+            now[0] = at
+            show(done, count, "", urgent=True)
+    assert capsys.readouterr().err.splitlines() == [
+        "cells: 11 of 16",  # ten were done before
+        "cells: 13 of 16 (1.0 per minute, 0:03:00 left)",
+        "cells: 1 of 9",
+        "cells: 3 of 9 (2.0 per minute, 0:03:00 left)",
+    ]
 
 
 def test_ray_alone_means_a_local_cluster():
