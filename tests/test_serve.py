@@ -76,7 +76,17 @@ def split(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_the_answers_form_is_flat(live: Live) -> None:
     """Clients, the page among them, know these names."""
-    common = {"schema_version", "method", "target", "value", "prediction", "probability", "baseline", "ledger", "scores"}
+    common = {
+        "schema_version",
+        "method",
+        "target",
+        "value",
+        "prediction",
+        "probability",
+        "baseline",
+        "ledger",
+        "scores",
+    }
     expected = {
         "bert": {"text", "units", "truncated", "merged", "answer"},
         "vit": {"kind", "size", "frame", "rest", "name"},

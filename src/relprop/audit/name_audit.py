@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from relprop.audit.findings import SHUFFLED, Findings, Mention
 from relprop.audit.mentions import Place, cased, find, swap_mentions
-from relprop.audit.result import SHUFFLED, Findings, Mention, NameAudit
+from relprop.audit.result import NameAudit
 from relprop.audit.terms import ambiguous_words, check_groups, first_names, read_terms, without
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explainer import Explainer

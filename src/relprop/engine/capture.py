@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from relprop.engine.captured_maps import AttentionMap, BlockInput, CapturedMaps, Fold
 from relprop.engine.module_stack import QualifiedNames, first_tensor, module_frames, module_of
-from relprop.engine.observer import Observer, Run
-from relprop.engine.propagation import Propagation
+from relprop.engine.observer import Observer, PassMode, Run
 from relprop.engine.survey import are_weights
 from relprop.errors import InputError
 from relprop.ops import Op
@@ -95,7 +94,7 @@ class Capture(Observer):
         self.end: Tensor | None = None  # where the backward pass ends, if before the sources
         self._weights: dict[int, Tensor] = {}  # results of softmax, also cast or reshaped
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, mode: PassMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
         if frame is self._block_frame:
             return
@@ -107,7 +106,7 @@ class Capture(Observer):
         elif frame is not None:
             self._enter(mode, first_tensor(frame))
 
-    def _enter(self, mode: Propagation, x: Tensor | None) -> None:
+    def _enter(self, mode: PassMode, x: Tensor | None) -> None:
         if x is None or not mode.is_live(x):
             return
         self._count += 1
@@ -117,7 +116,7 @@ class Capture(Observer):
             self.captured.blocks.append(block)
             x.register_hook(self._keep_arrived(block))
 
-    def _make_live(self, mode: Propagation) -> None:
+    def _make_live(self, mode: PassMode) -> None:
         """Make the output of the last block live: what follows it is traced back to there, and no further."""
         if self.captured.last is not None:
             leaf = self.captured.last.input.detach().requires_grad_()

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from relprop.engine.in_place_writes import SavedTensor, address
 from relprop.engine.module_stack import module_frames, module_of, stacks
-from relprop.engine.observer import Observer
+from relprop.engine.observer import Observer, PassMode
 from relprop.engine.propagation import Propagation
 from relprop.ops import Op
 
@@ -113,12 +113,13 @@ class Checkpoint(Observer):
         self._segment: _Segment | None = None
         self._hooks: saved_tensors_hooks | None = None
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, mode: PassMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
         if frame is not self._inside:
             self.close()
             self._inside = frame
             if frame is not None:
+                assert isinstance(mode, Propagation)
                 self._segment = segment = _Segment(mode, frame)
                 self._hooks = saved_tensors_hooks(segment.pack, segment.unpack)
                 self._hooks.__enter__()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from relprop.engine.leaves import tensors
 from relprop.engine.model_call import call, evaluating
-from relprop.engine.observer import Observer, Run
+from relprop.engine.observer import Observer, PassMode, Run
 from relprop.engine.placement import reading_plans
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import MisfitError, Sources
@@ -135,7 +135,7 @@ class _ResidualFollower(Observer):
         self._written: Tensor | None = None
         self._result: Any = None
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, mode: PassMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._written = mode.stand_in(args[0]) if op.in_place else None
         self._result = None
 

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from relprop.engine.in_place_writes import address
 from relprop.engine.module_stack import QualifiedNames
-from relprop.engine.observer import Observer, Run
-from relprop.engine.propagation import Propagation
+from relprop.engine.observer import Observer, PassMode, Run
 from relprop.engine.refusals import opaque_functions
 from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING
@@ -50,7 +49,7 @@ class LedgerKeeper(Observer):
         self._opaque: list[str] = []
         self._saved: dict[int, list[list[Tensor]]] = {}
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, mode: PassMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """`x + parameter`: keep the parameter's name before the parameter is detached."""
         self._named_constant = None
         if op.name == "add":

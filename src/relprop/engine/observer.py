@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from relprop.ops import Op
 
-if TYPE_CHECKING:
-    from relprop.engine.propagation import Propagation
-
 Run = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class PassMode(Protocol):
+    """What observers ask of the running mode, which is `Propagation`."""
+
+    def is_live(self, tensor: Tensor) -> bool: ...
+    def stand_in(self, tensor: Tensor) -> Tensor: ...
+    def replace(self, tensor: Tensor, stand_in: Tensor) -> None: ...
 
 
 class Observer:
     """Observes every torch call of a pass; the methods of this base class do nothing."""
 
-    def before(self, mode: Propagation, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, mode: PassMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before every call, with the model's own arguments; may make a tensor live."""
 
     def constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:

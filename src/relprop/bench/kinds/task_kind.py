@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,15 +13,6 @@ from relprop.bench.measurements import Measurements
 from relprop.bench.suites import Method, SuiteTask
 from relprop.errors import InputError, unknown_name
 from relprop.explainer import Explainer
-
-KINDS = {
-    "faithfulness": "faithfulness.Faithfulness",
-    "rationales": "rationales.Rationales",
-    "answers": "answers.AnswerTokens",
-    "heads": "heads.HeadKinds",
-    "layers": "layers.RelevanceByBlock",
-    "pictures": "pictures.PictureMaps",
-}
 
 
 @dataclass(frozen=True)
@@ -64,12 +54,3 @@ class TaskKind(ABC):
     @abstractmethod
     def measure(self, job: CellJob) -> Measurements:
         """The numbers of the job's examples."""
-
-
-def task_kind(name: str) -> TaskKind:
-    """A kind by its name; its module is imported here, as it may need packages that others do not."""
-    if name not in KINDS:
-        raise unknown_name("kind of task", name, KINDS)
-    module, _, kind = KINDS[name].partition(".")
-    found: TaskKind = getattr(import_module(f"relprop.bench.kinds.{module}"), kind)()
-    return found
