@@ -23,7 +23,7 @@ from relprop.tasks.token import TokenScore
 
 LOADING = "is being loaded"
 TOP_CLASSES = 10  # in the answer to a prediction
-log = logging.getLogger("relprop.serve")
+log = logging.getLogger(__name__)
 
 
 class OutOfTimeError(BaseException):

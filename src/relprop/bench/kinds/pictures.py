@@ -28,15 +28,15 @@ from relprop.bench.suites import Method, SuiteTask
 from relprop.errors import InputError
 from relprop.explanation import Explanation
 from relprop.metrics import class_sensitivity, pixel_perturbations, pointing_game, segment
-from relprop.metrics.pixel_perturbation import Against, Order
+from relprop.metrics.pixel_perturbation import AgainstClass, Order
 from relprop.metrics.score_arrays import Bools, Floats, Ints
-from relprop.readers.image import ImageReader, Pixels
+from relprop.readers.image import ImageReader, PixelRow
 from relprop.readers.picture import pixels
 from relprop.registry import METHODS
 from relprop.render.image.part import Frame
 from relprop.tasks import Query
 
-PERTURBATION: dict[str, tuple[Order, Against]] = {
+PERTURBATION: dict[str, tuple[Order, AgainstClass]] = {
     "positive_auc_target": ("positive", "target"),
     "negative_auc_target": ("negative", "target"),
     "positive_auc_predicted": ("positive", "predicted"),
@@ -51,7 +51,7 @@ POINTING = "pointing_game"
 class LoadedPictures:
     """Some pictures at the size that the model reads, with the masks of their objects."""
 
-    rows: list[Pixels]
+    rows: list[PixelRow]
     pixels: Tensor  # [pictures, 3, height, width], from 0 to 1
     prepare: Callable[[Tensor], Tensor]  # from these pixels to the model's input
     objects: Bools  # [pictures, objects, height, width]
@@ -127,7 +127,7 @@ def load_pictures(images: ImageReader, wanted: Sequence[Listed], names: dict[int
     first = [objects[0].example for objects in every]
     values = torch.from_numpy(np.stack([np.asarray(one.image) for one in first])).permute(0, 3, 1, 2) / 255
     frame = Frame(0, 0, width, height)
-    rows = [Pixels(one.image, own, frame, one.name) for one, own in zip(first, prepare(values), strict=True)]
+    rows = [PixelRow(one.image, own, frame, one.name) for one, own in zip(first, prepare(values), strict=True)]
     labels = [[one.label for one in objects] for objects in every]
     return LoadedPictures(
         rows,
@@ -155,7 +155,7 @@ def classes_to_explain(job: CellJob, images: ImageReader, loaded: LoadedPictures
 
 
 def explain_pictures(
-    job: CellJob, images: ImageReader, rows: list[Pixels], targets: list[Any], method: Method, whole: Measurements
+    job: CellJob, images: ImageReader, rows: list[PixelRow], targets: list[Any], method: Method, whole: Measurements
 ) -> list[Explanation]:
     """A method's explanation of each picture; its time is added to the measurements."""
     size, done = job.task.batch_size, []
