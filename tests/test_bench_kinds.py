@@ -189,7 +189,7 @@ def best_words(text: str, count: int) -> set[int]:
 @pytest.mark.parametrize(
     ("task", "rows", "message"),
     [
-        ({"metrics": ["aopc"]}, [document(TEXT, (0, 1))], "rationales take the metric token_f1; got aopc"),
+        ({"metrics": ["aopc"]}, [document(TEXT, (0, 1))], "the metrics of rationales are token_f1; got aopc"),
         ({"options": {"k": [1]}}, [document(TEXT, (0, 1))], 'option of rationales "k" is unknown'),
         ({}, [document(TEXT, (5, 8))], r"\[5, 8\), but the document has 7 words"),
         ({}, [document(TEXT)], "has no marked words"),
@@ -304,7 +304,7 @@ def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
         (folder / "bank.conllu.gz").write_bytes(gzip.compress("\n\n".join(own).encode()))
     planned_on = [plan_suite(asked, folder).specs[0] for folder in (first, other)]
     assert planned_on[0]["content"] != planned_on[1]["content"]
-    with pytest.raises(InputError, match="not those that were plan_suite"):
+    with pytest.raises(InputError, match="not those that were planned"):
         CellWork(plan_suite(asked, other).locations)(planned_on[0])
 
 
@@ -318,7 +318,7 @@ def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
 )
 def test_mistakes_of_heads(options: Any, message: str) -> None:
     with pytest.raises(RelpropError, match=message):
-        plan_suite(heads_suite(**options), None)
+        worked(heads_suite(**options), None)
 
 
 # Suites

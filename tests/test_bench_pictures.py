@@ -116,7 +116,7 @@ def run(suite: Suite, data: Path) -> Measurements:
 
 def maps_of(explainer: relprop.Explainer, images: list[Image.Image], target: Any, method: Method) -> Any:
     found = explainer(images, target=target, method=method.method, **method.options)
-    return np.stack([one.map() for one in found])
+    return np.stack([one.part.map() for one in found])
 
 
 def seen(data: Path, **values: Any) -> list[SegmentedPicture]:
@@ -352,15 +352,15 @@ def test_broken_archives_are_said(data: Path, tmp_path: Path) -> None:
 def test_models_of_texts_and_other_metrics_are_refused(data: Path, model: str) -> None:
     with pytest.raises(InputError, match='about pictures, but "sentiment" is a model of texts'):
         run(suite_of({"model": "sentiment", "options": PETS, "metrics": ["mean_ap"]}), data)
-    with pytest.raises(InputError, match=r"of pictures the metrics are positive_auc_target, .*; got auac"):
+    with pytest.raises(InputError, match=r"the metrics of pictures are positive_auc_target, .*; got auac"):
         run(suite_of({"model": model, "options": PETS, "metrics": ["auac"]}), data)
-    assert set(pictures.KNOWN) <= set(METRICS)
+    assert set(pictures.PictureMaps.metrics) <= set(METRICS)
 
 
 def test_a_changed_archive_is_noticed(data: Path, model: str) -> None:
     """The kind's examples go through the runner's own check of content."""
     plan = plan_suite(suite_of({"model": model, "options": PETS, "metrics": ["mean_ap"], "sample": 2}), data)
-    with pytest.raises(RelpropError, match="not those that were plan_suite"):
+    with pytest.raises(RelpropError, match="not those that were planned"):
         CellWork(plan.locations)({**plan.specs[0], "content": "0" * 16})
 
 
@@ -384,8 +384,8 @@ def test_shipped_suites_name_what_is_there(name: str) -> None:
                     one for one in printed if task.name != "target" or one not in ("rollout", "raw attention")
                 ]
     for task in suite.tasks:
-        assert task_kind(task.kind).examples is pictures.examples
-        assert set(task.metrics or suite.metrics) <= set(pictures.KNOWN)
+        assert isinstance(task_kind(task.kind), pictures.PictureMaps)
+        assert set(task.metrics or suite.metrics) <= set(pictures.PictureMaps.metrics)
 
 
 @pytest.mark.parametrize("name", SUITES)
