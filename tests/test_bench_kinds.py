@@ -294,7 +294,7 @@ def test_heads_of_the_sample_need_no_data(tmp_path: Path) -> None:
 
 
 def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
-    """What was plan_suite on one file is not worked on with another."""
+    """What was planned on one file is not worked on with another."""
     asked = heads_suite(treebank="bank.conllu.gz")
     lines = gzip.decompress(SAMPLE.read_bytes()).decode().split("\n\n")
     first = tmp_path / "first"
