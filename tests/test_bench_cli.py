@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,13 @@ from relprop.bench.export import fingerprint, result_rows
 from relprop.bench.kinds import CellJob
 from relprop.bench.kinds.faithfulness import Faithfulness
 from relprop.bench.measurements import Measurements
+from relprop.bench.store import FILE
 from relprop.bench.suite_folder import folder_state, resume_run
 from relprop.cli import app
 from relprop.cli.bench import with_optional_values
 from relprop.progress import live_count
 
+GOLDEN = Path(__file__).parent / "golden"
 RELPROP = [sys.executable, "-c", "from relprop.cli import main; main()"]
 SUITE = """
 title = "Reviews"
@@ -102,6 +106,27 @@ def test_the_same_again_goes_on_and_another_suite_is_refused(suite, tmp_path):
     code, output = bench("run", suite, "--out", out, "--data", suite.parent, "--sample", 2)
     assert code == 1
     assert "holds results of another suite or sample" in output
+
+
+def test_results_of_an_older_relprop_go_on_and_are_reported(suite, tmp_path):
+    """The cells that are done count, without being done again; the heat maps were saved as schema version 1."""
+    out = tmp_path / "old"
+    out.mkdir()
+    with closing(sqlite3.connect(out / FILE)) as store:
+        store.executescript((GOLDEN / "bench" / "results_of_version_1.sql").read_text())
+    before = dict(finished(out))
+    assert len(before) == 2
+    ran(suite, out)
+    after = dict(finished(out))
+    assert len(after) == 3
+    assert {key: after[key] for key in before} == before
+    assert bench("report", out)[0] == 0
+    assert "gorgeous" in (out / "report.html").read_text()
+
+
+def finished(folder: Path) -> list[tuple[str, str]]:
+    with closing(sqlite3.connect(folder / FILE)) as store:
+        return store.execute("SELECT key, result FROM cells WHERE result IS NOT NULL").fetchall()
 
 
 def test_a_dry_run_writes_nothing(suite, tmp_path):
