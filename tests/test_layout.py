@@ -153,6 +153,13 @@ def test_import_is_light() -> None:
     assert done.stdout.split() == []
 
 
+def test_scipy_is_imported_where_used() -> None:
+    """It takes 0.4 s, and most methods do without. (transformers imports it by itself, with a model.)"""
+    code = "import sys, relprop.cli.explain, relprop.explainer; print('scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]
+
+
 @pytest.mark.parametrize(
     "first", ["relprop.attribution", "relprop.explainer", "relprop.checking", "relprop.cli", "relprop"]
 )
