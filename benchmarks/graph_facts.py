@@ -52,7 +52,7 @@ def molecules(explainer: Explainer, data: Path) -> Iterator[str]:
         atoms = np.concatenate([one.scores for one in explained])
         against = -atoms[atoms < 0].sum() / np.abs(atoms).sum()
         yield f"{name}: {100 * against:.0f} % of what LRP(AH+LN) gives to atoms, in absolute terms, is against it"
-        sums = [np.mean([one.scores.sum() for one in explained]), np.mean([one.rest for one in explained])]
+        sums = [np.mean([one.scores.sum() for one in explained]), np.mean([one.part.rest for one in explained])]
         yield f"{name}: LRP(AH+LN) has {sums[0]:+.2f} on the atoms and {sums[1]:+.2f} on the virtual node"
         metrics = ["auac", "au_mse"]
         found = explainer.evaluate(some, [name] * len(some), methods=METHODS, metrics=metrics, replacement=None)
@@ -62,7 +62,7 @@ def molecules(explainer: Explainer, data: Path) -> Iterator[str]:
 def superpixels(explainer: Explainer, data: Path, digits: int) -> Iterator[str]:
     every = shipped_catalog().dataset("mnist").examples("test", data)
     some = [every[i] for i in sample_indices(len(every), digits, 0)]
-    graphs: list[Any] = list(explainer.domain.encode([one.text for one in some]))
+    graphs: list[Any] = [explainer.reader.read(one.text) for one in some]
     inputs = explainer.inputs(graphs)
     labels = [one.label for one in some]
     ink = [np.asarray(one.text) > INK for one in some]

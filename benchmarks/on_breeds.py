@@ -22,14 +22,14 @@ from relprop.bench.kinds.picture_data import Listed, list_pictures
 from relprop.bench.kinds.pictures import PictureMaps, image_reader, load_pictures
 from relprop.bench.measurements import Measurements, join_measurements
 from relprop.bench.report.metric_statistics import metric_statistic
-from relprop.bench.suites import Method, Task
+from relprop.bench.suites import Method, SuiteTask
 from relprop.bootstrap import Statistic
 from reporting import less
 from vision import save_model
 
 OURS = "transformer_attribution"
 COLUMNS = {"mIoU": "mean_iou", "positive": "positive_auc_target"}
-TASK = Task("pets", "pets", kind="pictures", explain="label", options={"pets": "oxford-pets"})
+TASK = SuiteTask("pets", "pets", kind="pictures", explain="label", options={"pets": "oxford-pets"})
 
 
 class Heads(NamedTuple):

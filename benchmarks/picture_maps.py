@@ -38,7 +38,7 @@ def explained(explainer: relprop.Explainer, images: list[Image.Image], target: A
     """Maps [pictures, height, width] at the pictures' size."""
     method, options = parsed(spec)
     found = explainer(images, target=target, method=method, batch_size=CHUNK, progress=False, **options)
-    return np.stack([one.map() for one in found])
+    return np.stack([one.part.map() for one in found])
 
 
 def logits(explainer: relprop.Explainer, images: list[Image.Image]) -> torch.Tensor:

@@ -64,10 +64,10 @@ def ceiling(given: list[str], seconds: float, together: int) -> tuple[float, flo
     from relprop.explainer import Explainer
 
     explainer = Explainer(MODEL)
-    model, domain = explainer.model.requires_grad_(False), explainer.domain
-    rows: Any = domain.encode(given)
+    model, reader = explainer.model.requires_grad_(False), explainer.reader
+    rows = [reader.read(text) for text in given]
     chunks: list[Any] = [rows[k : k + together] for k in range(0, len(rows), together)]
-    batches = [domain.inputs([chunk[i] for i in batch]) for chunk in chunks for batch in domain.batches(chunk, BATCH)]
+    batches = [reader.inputs([chunk[i] for i in batch]) for chunk in chunks for batch in reader.batches(chunk, BATCH)]
     times: list[float] = []
     done, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds or len(times) < 3:

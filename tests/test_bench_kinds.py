@@ -150,7 +150,7 @@ def test_words_that_were_cut_off_are_marked_all_the_same(tmp_path: Path, monkeyp
 def test_pieces_are_of_the_word_they_stand_in() -> None:
     """Words are what blanks part: a comma is of the word that it is written to."""
     text = "Unfathomably  dull, and\tlong!"
-    (row,) = embedded().domain.encode([text])
+    row = embedded().reader.read(text)
     words = rationales.words_of(Example(text, 1), row)
     spelled: dict[int, str] = {}
     for unit, word in zip(row.units, words, strict=True):
@@ -189,7 +189,7 @@ def best_words(text: str, count: int) -> set[int]:
 @pytest.mark.parametrize(
     ("task", "rows", "message"),
     [
-        ({"metrics": ["aopc"]}, [document(TEXT, (0, 1))], "rationales take the metric token_f1; got aopc"),
+        ({"metrics": ["aopc"]}, [document(TEXT, (0, 1))], "the metrics of rationales are token_f1; got aopc"),
         ({"options": {"k": [1]}}, [document(TEXT, (0, 1))], 'option of rationales "k" is unknown'),
         ({}, [document(TEXT, (5, 8))], r"\[5, 8\), but the document has 7 words"),
         ({}, [document(TEXT)], "has no marked words"),
@@ -205,8 +205,7 @@ def test_mistakes_of_rationales(task: Any, rows: Any, message: str, tmp_path: Pa
 
 
 def by_block(explainer: Explainer, rules: rulesets.RuleSet) -> torch.Tensor:
-    texts: Any = explainer.domain
-    return layers.by_block(explainer.model, texts.inputs(texts.encode(TEXTS)), None, rules)
+    return layers.by_block(explainer.model, explainer.inputs(list(TEXTS)), None, rules)
 
 
 def without_biases() -> Explainer:
@@ -295,7 +294,7 @@ def test_heads_of_the_sample_need_no_data(tmp_path: Path) -> None:
 
 
 def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
-    """What was plan_suite on one file is not worked on with another."""
+    """What was planned on one file is not worked on with another."""
     asked = heads_suite(treebank="bank.conllu.gz")
     lines = gzip.decompress(SAMPLE.read_bytes()).decode().split("\n\n")
     first = tmp_path / "first"
@@ -305,7 +304,7 @@ def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
         (folder / "bank.conllu.gz").write_bytes(gzip.compress("\n\n".join(own).encode()))
     planned_on = [plan_suite(asked, folder).specs[0] for folder in (first, other)]
     assert planned_on[0]["content"] != planned_on[1]["content"]
-    with pytest.raises(InputError, match="not those that were plan_suite"):
+    with pytest.raises(InputError, match="not those that were planned"):
         CellWork(plan_suite(asked, other).locations)(planned_on[0])
 
 
@@ -319,7 +318,7 @@ def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
 )
 def test_mistakes_of_heads(options: Any, message: str) -> None:
     with pytest.raises(RelpropError, match=message):
-        plan_suite(heads_suite(**options), None)
+        worked(heads_suite(**options), None)
 
 
 # Suites

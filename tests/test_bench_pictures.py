@@ -25,7 +25,7 @@ from relprop.bench.measurements import Measurements, join_measurements
 from relprop.bench.report.metric_statistics import metric_statistic
 from relprop.bench.report.published import fill_template, read_published
 from relprop.bench.suite_plan import check_tasks, plan_suite
-from relprop.bench.suites import Method, Suite, Task, read_suite, suite_from
+from relprop.bench.suites import Method, Suite, SuiteTask, read_suite, suite_from
 from relprop.errors import InputError, RelpropError, UnknownNameError
 from relprop.metrics import (
     METRICS,
@@ -116,7 +116,7 @@ def run(suite: Suite, data: Path) -> Measurements:
 
 def maps_of(explainer: relprop.Explainer, images: list[Image.Image], target: Any, method: Method) -> Any:
     found = explainer(images, target=target, method=method.method, **method.options)
-    return np.stack([one.map() for one in found])
+    return np.stack([one.part.map() for one in found])
 
 
 def seen(data: Path, **values: Any) -> list[SegmentedPicture]:
@@ -177,7 +177,7 @@ def test_pointing_leaves_out_what_has_no_object(data: Path, model: str) -> None:
 
 def test_breeds_by_name_by_number_or_not_at_all(data: Path) -> None:
     """A model of 37 classes is one of breeds; one of 5 has no class of the data."""
-    task = Task("t", "m", kind="pictures", options=PETS)
+    task = SuiteTask("t", "m", kind="pictures", options=PETS)
     every = picture_data.list_pictures(task, data)[:2]
     breeds = {number: f"other {number}" for number in range(37)}
 
@@ -218,7 +218,7 @@ def test_imagenet_segmentation_by_index(tmp_path: Path) -> None:
             cell = file.create_dataset(f"c{k}", (1, 1), dtype=h5py.ref_dtype)
             cell[0, 0] = mask.ref
             file["value/img"][k, 0], file["value/gt"][k, 0] = image.ref, cell.ref
-    task = Task("t", "m", kind="pictures", options={"imagenet_segmentation": "some.mat"})
+    task = SuiteTask("t", "m", kind="pictures", options={"imagenet_segmentation": "some.mat"})
     every = picture_data.list_pictures(task, tmp_path)
     wanted = list(read_imagenet_segmentation(tmp_path / "some.mat"))
     assert len(every) == 3
@@ -252,7 +252,7 @@ def test_two_digits_are_explained_for_their_own_classes(data: Path) -> None:
     assert first["target"] == ", ".join(map(str, drawn[0].classes))
     with Image.open(io.BytesIO(base64.b64decode(first["png"]))) as shown:
         assert shown.size == (200, 400)
-    with pytest.raises(InputError, match="is for pictures of one class"):
+    with pytest.raises(InputError, match="is for pictures with one object"):
         run(suite_of({**task, "metrics": ["positive_auc_target"]}), data)
     with pytest.raises(InputError, match=r'two things on each picture.*explain = "label"'):
         run(suite_of({**task, "explain": "predicted"}), data)
@@ -295,7 +295,7 @@ def test_first_pictures_are_kept_to_look_at(data: Path, model: str) -> None:
 
 def test_examples_are_told_by_content_not_by_place(data: Path, tmp_path: Path) -> None:
     """What is hashed: the same for the same archive elsewhere, another for other pixels of the same name."""
-    task = Task("t", "m", kind="pictures", options=PETS)
+    task = SuiteTask("t", "m", kind="pictures", options=PETS)
     there = picture_data.list_pictures(task, data)
     source, copy = data / "oxford-pets", tmp_path / "oxford-pets"
     copy.mkdir()
@@ -335,7 +335,7 @@ def test_broken_archives_are_said(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "oxford-pets"
     folder.mkdir()
     (folder / "test.txt").write_text("beagle_1 5 2 1")
-    task = Task("t", "m", kind="pictures", options=PETS)
+    task = SuiteTask("t", "m", kind="pictures", options=PETS)
     with pytest.raises(InputError, match=r'there is no ".*pets_96px_all.zip"; --data names the folder'):
         picture_data.list_pictures(task, tmp_path)
     (folder / picture_data.ARCHIVE).write_bytes(b"no archive")
@@ -352,15 +352,15 @@ def test_broken_archives_are_said(data: Path, tmp_path: Path) -> None:
 def test_models_of_texts_and_other_metrics_are_refused(data: Path, model: str) -> None:
     with pytest.raises(InputError, match='about pictures, but "sentiment" is a model of texts'):
         run(suite_of({"model": "sentiment", "options": PETS, "metrics": ["mean_ap"]}), data)
-    with pytest.raises(InputError, match=r"of pictures the metrics are positive_auc_target, .*; got auac"):
+    with pytest.raises(InputError, match=r"the metrics of pictures are positive_auc_target, .*; got auac"):
         run(suite_of({"model": model, "options": PETS, "metrics": ["auac"]}), data)
-    assert set(pictures.KNOWN) <= set(METRICS)
+    assert set(pictures.PictureMaps.metrics) <= set(METRICS)
 
 
 def test_a_changed_archive_is_noticed(data: Path, model: str) -> None:
     """The kind's examples go through the runner's own check of content."""
     plan = plan_suite(suite_of({"model": model, "options": PETS, "metrics": ["mean_ap"], "sample": 2}), data)
-    with pytest.raises(RelpropError, match="not those that were plan_suite"):
+    with pytest.raises(RelpropError, match="not those that were planned"):
         CellWork(plan.locations)({**plan.specs[0], "content": "0" * 16})
 
 
@@ -384,8 +384,8 @@ def test_shipped_suites_name_what_is_there(name: str) -> None:
                     one for one in printed if task.name != "target" or one not in ("rollout", "raw attention")
                 ]
     for task in suite.tasks:
-        assert task_kind(task.kind).examples is pictures.examples
-        assert set(task.metrics or suite.metrics) <= set(pictures.KNOWN)
+        assert isinstance(task_kind(task.kind), pictures.PictureMaps)
+        assert set(task.metrics or suite.metrics) <= set(pictures.PictureMaps.metrics)
 
 
 @pytest.mark.parametrize("name", SUITES)

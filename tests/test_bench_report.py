@@ -27,7 +27,7 @@ from relprop.bench.runner import run_cells
 from relprop.bench.store import Store, StoredResult
 from relprop.bench.suite_folder import record_plan
 from relprop.bench.suite_plan import plan_suite
-from relprop.bench.suites import Method, Suite, Table, Task, suite_from
+from relprop.bench.suites import Method, Suite, SuiteTask, Table, suite_from
 from relprop.bootstrap import bootstrap
 from relprop.errors import InputError, UnknownNameError
 from relprop.explanation import Explanation
@@ -406,7 +406,7 @@ class Made:
     def results(self, **more: Any) -> Results:
         methods = tuple(Method(label, {}, label, self.printed.get(label, label)) for label in self.scores)
         count = len(next(iter(next(iter(self.scores.values())).values())))
-        suite = Suite("made", "Made up", methods, (Task(self.task, "m"),), **more)
+        suite = Suite("made", "Made up", methods, (SuiteTask(self.task, "m"),), **more)
         return Results(suite, {self.task: Measurements(list(range(count)), self.scores)})
 
 
@@ -574,7 +574,7 @@ def test_methods_along_a_line_pictures_heads_and_blocks(tmp_path: Path) -> None:
 def test_names_that_would_be_one_file_are_two(tmp_path: Path) -> None:
     results = Made({"a": {"total": [1.0, 2.0], "value": [1.0, 3.0]}}).results()
     both = replace(results, tasks={"A b": results.tasks["SST-2"], "A-b": results.tasks["SST-2"]})
-    both = replace(both, suite=replace(both.suite, tasks=(Task("A b", "m"), Task("A-b", "m"))))
+    both = replace(both, suite=replace(both.suite, tasks=(SuiteTask("A b", "m"), SuiteTask("A-b", "m"))))
     assert [path.name for path in write_report(both, tmp_path)[2:]] == [
         "conservation-a-b.svg",
         "conservation-a-b-2.svg",
@@ -582,7 +582,7 @@ def test_names_that_would_be_one_file_are_two(tmp_path: Path) -> None:
 
 
 def test_nothing_done_yet_is_still_a_report(tmp_path: Path) -> None:
-    suite = Suite("s", "T", (Method("random", {}, "random", "Random"),), (Task("One", "m"),), ("auac",))
+    suite = Suite("s", "T", (Method("random", {}, "random", "Random"),), (SuiteTask("One", "m"),), ("auac",))
     left = Results(
         suite, {}, (StoredResult("k", {"task": {"name": "One"}, "places": [1]}, 3, None, None, None),), left=4
     )

@@ -18,11 +18,12 @@ from relprop import Explainer
 from relprop.errors import InputError
 from relprop.explanation import Explanation, save, show
 from relprop.graph import Graph, from_networkx, from_smiles, superpixels
-from relprop.render.graph.drawing import INK, OPACITY, PAPER, Drawing, GraphMap, Shape, drawn
+from relprop.render.graph.drawing import INK, OPACITY, PAPER, GraphMap, drawn
 from relprop.render.graph.figure import draw, outline
 from relprop.render.graph.html import html
 from relprop.render.graph.layout import caption, described, grid
 from relprop.render.graph.node_positions import placed, reach
+from relprop.render.graph.shapes import Drawing, Shape
 from relprop.render.image.overlay import painted
 from relprop.render.palette import BLACK, SIGNED, as_hex, contrast
 from test_render import HOSTILE, Elements

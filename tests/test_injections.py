@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import replace
 from html import unescape
 from itertools import product
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 import pytest
 
 import page_for_tests
-from explanations import of_text
+from explanations import changed, of_text
 from page_for_tests import explain, file, shown, visit
 from relprop.audit import names
 from relprop.bench.cell_work import CellWork
@@ -233,7 +232,7 @@ def explanation() -> Any:
 def test_reports_and_notebooks_stay_texts(browser: Any) -> None:
     one = explanation()
     (seen,) = vit()([picture()])
-    maps = [replace(seen, name=text, target=text, prediction=text) for text in TOGETHER]
+    maps = [changed(seen, file=text, target=text, prediction=text) for text in TOGETHER]
     for page in (one.to_html(), one._repr_html_(), images_html(maps), "".join(each._repr_html_() for each in maps)):
         assert visible(STRINGS[0]) in unescape(page)
         assert not runs(browser, page)

@@ -143,11 +143,11 @@ class Explainer:
         for batch in tracked(batches, "explaining", progress):
             found = self._attribute([queries[i] for i in batch], asked)
             for number, i in enumerate(batch):
-                done[i] = [self._explanation(queries[i], found[name], number) for name in asked]
+                done[i] = [self.explanation(queries[i], found[name], number) for name in asked]
         return [done[i] for i in range(len(queries))]
 
-    def _explanation(self, query: Query, found: Attribution, number: int) -> Explanation:
-        """One example of a batch, with its words."""
+    def explanation(self, query: Query, found: Attribution, number: int) -> Explanation:
+        """The explanation of row `number` of a batch, from what `relprop.attribute` found."""
         parts, answer = self.reader.parts(query.row, found, number), self.task.answered(query, found, number)
         return Explanation(
             parts=parts,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from relprop.errors import InputError, RelpropError
 from relprop.files import check_writable, write_text, writing
-from relprop.part import Part, Words, only, part_class
+from relprop.part import Part, Words, only
 from relprop.render.text.part import TextPart, joined_units
-from relprop.saved_explanations import SCHEMA_VERSION, upgraded
+from relprop.saved_explanations import SCHEMA_VERSION, part_class, upgraded
 from relprop.types import GeneratedToken, Ledger, Unit
 
 if TYPE_CHECKING:

@@ -1,18 +1,13 @@
-"""A part: one explained input of a model, with its units and one score per unit. Each kind of input has a class.
-
-A class of another package joins by the entry point group "relprop.parts", under its `kind`.
-"""
+"""A part: one explained input of a model, with its units and one score per unit. Each kind of input has a class."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from relprop.errors import InputError, unknown_name
+from relprop.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -72,26 +67,6 @@ class Part(ABC):
     @abstractmethod
     def drawing(cls, parts: Sequence[Self], words: Words) -> Any:
         """What the renderers of this kind draw of one explanation."""
-
-
-_KINDS = {
-    "text": "relprop.render.text.part:TextPart",
-    "image": "relprop.render.image.part:ImagePart",
-    "graph": "relprop.render.graph.part:GraphPart",
-}
-
-
-def part_class(kind: str) -> type[Part]:
-    """The class of a kind of part; raises for a kind that is not installed."""
-    if kind in _KINDS:
-        module, _, name = _KINDS[kind].partition(":")
-        found: type[Part] = getattr(import_module(module), name)
-        return found
-    others = {point.name: point for point in entry_points(group="relprop.parts")}
-    if kind not in others:
-        raise unknown_name("kind of part", kind, (*_KINDS, *others))
-    loaded: type[Part] = others[kind].load()
-    return loaded
 
 
 def only(parts: Sequence[Part], what: str) -> Part:

@@ -11,6 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 LONG = 8  # items from which on a bar is worth its line
 _QUIET = 30.0  # seconds between lines where there is no terminal
+_PERIOD = 3600.0  # seconds over which a rate is measured: a single item may take minutes
 
 
 def tracked(items: Sequence[T], description: str, shown: bool | None = None) -> Iterator[T]:
@@ -37,8 +38,9 @@ def live_count(description: str) -> Iterator[Callable[..., None]]:
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
     with Progress(
-        TextColumn(description), *columns, console=console, disable=not console.is_terminal, get_time=time.monotonic
-    ) as progress:
+        TextColumn(description), *columns, console=console, disable=not console.is_terminal, get_time=time.monotonic,
+        speed_estimate_period=_PERIOD,
+    ) as progress:  # fmt: skip
         bar = progress.add_task(description, total=None, note="", visible=False)
         task, printed = progress.tasks[0], time.monotonic()
 
@@ -53,9 +55,8 @@ def live_count(description: str) -> Iterator[Callable[..., None]]:
             note = ", ".join(part for part in (pace, note) if part)
             progress.update(bar, note=note)
             if not console.is_terminal and (done == count or urgent or time.monotonic() - printed > _QUIET):
-                console.print(
-                    f"{description}: {done} of {count} ({note})", highlight=False, markup=False, soft_wrap=True
-                )
+                line = f"{description}: {done} of {count}" + (f" ({note})" if note else "")
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
                 printed = time.monotonic()
 
         yield show

@@ -1,17 +1,42 @@
-"""Explanations saved as JSON, whatever version of relprop wrote them, in the form that is written today."""
+"""Explanations saved as JSON, whatever version of relprop wrote them, in the form that is written today.
+
+A class of parts of another package joins by the entry point group "relprop.parts", under its `kind`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
-from relprop.errors import InputError
+from relprop.errors import InputError, unknown_name
+from relprop.part import Part
 from relprop.render.generation.layout import continuation_target
 
 SCHEMA_VERSION = 2
 Saved = dict[str, Any]
 _COMMON = ("method", "target", "value", "prediction", "probability", "ledger", "baseline")
+
+_PARTS = {
+    "text": "relprop.render.text.part:TextPart",
+    "image": "relprop.render.image.part:ImagePart",
+    "graph": "relprop.render.graph.part:GraphPart",
+}
+
+
+def part_class(kind: str) -> type[Part]:
+    """The class of a kind of part; raises for a kind that is not installed."""
+    if kind in _PARTS:
+        module, _, name = _PARTS[kind].partition(":")
+        found: type[Part] = getattr(import_module(module), name)
+        return found
+    others = {point.name: point for point in entry_points(group="relprop.parts")}
+    if kind not in others:
+        raise unknown_name("kind of part", kind, (*_PARTS, *others))
+    loaded: type[Part] = others[kind].load()
+    return loaded
 
 
 def upgraded(text: str) -> Saved:

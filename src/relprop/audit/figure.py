@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from relprop.audit import words
-from relprop.audit.result import NameAudit, Ranked
+from relprop.audit.findings import AuditFindings, Ranked
 from relprop.audit.statistics import Floats
 from relprop.bench.report.plots import drawable
 from relprop.render.typesetting import INK, RULE, SOFT
@@ -25,7 +25,7 @@ Colours = Mapping[str, str]
 
 
 @rc_context({"text.parse_math": False})  # a group may well be "$x$"
-def audit_figure(audit: NameAudit) -> Figure:
+def audit_figure(audit: AuditFindings) -> Figure:
     """All names in order; the names at both ends; and for every group a box, and one point per name."""
     groups = audit.found.groups
     colours = {group: COLOURS[i % len(COLOURS)] for i, group in enumerate(groups)}

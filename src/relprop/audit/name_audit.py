@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from relprop.audit.findings import SHUFFLED, Findings, Mention
 from relprop.audit.mentions import Place, cased, find, swap_mentions
-from relprop.audit.result import SHUFFLED, Findings, Mention, NameAudit
+from relprop.audit.result import NameAudit
 from relprop.audit.terms import ambiguous_words, check_groups, first_names, read_terms, without
-from relprop.domains.text import TruncationWarning, parts_of
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
 from relprop.progress import tracked
-from relprop.questions import Questions
+from relprop.readers.text import TextReader
+from relprop.readers.tokens import TruncationWarning, parts_of
 from relprop.registry import METHODS
-from relprop.texts import Texts
+from relprop.tasks.answers import AnswerSpan
+from relprop.tasks.token import TokenScore
 
 METHOD, DRAWS = "lrp_ah_ln", 9999  # the paper's method
 
@@ -92,7 +94,7 @@ def names(
 
 
 def _check_request(explainer: Explainer, signed: bool, method: str, shuffles: int, draws: int) -> None:
-    if not isinstance(explainer.domain, Texts) or isinstance(explainer.domain, Questions):
+    if not isinstance(explainer.reader, TextReader) or isinstance(explainer.task, AnswerSpan):
         raise InputError("an audit of names needs a model that classifies texts")
     if not signed:
         raise InputError(
@@ -108,7 +110,7 @@ def _contrast(explainer: Explainer, given: tuple[Any, Any] | None) -> tuple[Any,
         if not isinstance(given, tuple | list) or len(given) != 2 or given[0] == given[1]:
             raise TargetError(f"a contrast is two different classes, got {given!r}")
         return given[0], given[1]
-    labels = {} if getattr(explainer.domain, "generates", False) else explainer.labels
+    labels = {} if isinstance(explainer.task, TokenScore) else explainer.labels
     by_name = {name.casefold(): index for index, name in labels.items()}
     if {"positive", "negative"} <= set(by_name):
         return by_name["positive"], by_name["negative"]
@@ -175,11 +177,11 @@ def _relevance(explanation: Explanation, place: Place) -> float | None:
         read += [unit.start, unit.end]
         if unit.start < place.end and unit.end > place.start:
             inside.append(score)
-    if not inside or (explanation.truncated and not min(read) <= place.start < place.end <= max(read)):
+    if not inside or (explanation.part.truncated and not min(read) <= place.start < place.end <= max(read)):
         return None
     if not all(map(math.isfinite, inside)):
         raise ModelError(f'relevance is not finite at "{place.term}" in {explanation.text[0]!r:.60}')
-    return sum(inside)
+    return float(sum(inside))
 
 
 def _explain(explainer: Explainer, texts: list[str], asked: dict[str, Any]) -> list[Explanation]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from relprop.audit import words
 from relprop.audit.figure import audit_figure
-from relprop.audit.result import PRIMARY, Findings, NameAudit, Ranked
+from relprop.audit.findings import PRIMARY, AuditFindings, Findings, Ranked
 from relprop.bench.report.blocks import (
     Bullets,
     Heatmaps,
@@ -21,16 +21,16 @@ from relprop.bench.report.blocks import (
     TableColumn,
     TableRow,
 )
-from relprop.bench.report.exhibits import svg_bytes
+from relprop.bench.report.exhibits import svg_bytes, text_heatmap
 from relprop.bench.report.html import html
 from relprop.explanation import Explanation
 
 
-def audit_page(audit: NameAudit) -> str:
+def audit_page(audit: AuditFindings) -> str:
     return html(list(_sections(audit)))
 
 
-def _sections(audit: NameAudit) -> Iterator[Section]:
+def _sections(audit: AuditFindings) -> Iterator[Section]:
     opening: list[ReportBlock] = [
         Paragraph(" ".join(words.account(audit))),
         *_verdicts(audit.found),
@@ -66,7 +66,7 @@ def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
     )
 
 
-def _picture(audit: NameAudit) -> ImageRow:
+def _picture(audit: AuditFindings) -> ImageRow:
     alt = "Names sorted by their relevance, coloured by group, and the distribution of each group"
     return ImageRow("Every name, and every group", (ImageFile("names", alt, "svg", svg_bytes(audit_figure(audit))),))
 
@@ -77,6 +77,6 @@ def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iter
     for name, one in zip(names, explained, strict=True):
         mentions = f"{name.count} mention{'s' if name.count > 1 else ''}"
         title = f"{name.name} {words.signed_number(name.relevance)} ({name.group}, {mentions})"
-        drawn.append(replace(one.words().without_special().heatmap(), method=title))
+        drawn.append(replace(text_heatmap(one.words().without_special()), method=title))
     if drawn:
         yield Heatmaps("names", "Each with the sentence whose relevance is nearest to its mean", tuple(drawn))

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from relprop.audit import words
-from relprop.audit.result import PRIMARY, Findings, Mention, NameAudit, Ranked
+from relprop.audit.findings import PRIMARY, AuditFindings, Findings, Mention, Ranked
 from relprop.render.visible import visible
 
 # Columns that fit a terminal of 80; the page and the CSV have all. A single pair of groups needs no column.
@@ -19,7 +19,7 @@ SHORT = ("level", "groups", "n", "difference", "p, perm.", "p, ranks", "Cliff's 
 AROUND = 60  # characters of the sentence shown on each side of a name
 
 
-def terminal(audit: NameAudit) -> RenderableType:
+def terminal(audit: AuditFindings) -> RenderableType:
     """The groups, the tests, and the names at both ends with a sentence each."""
     parts: list[RenderableType] = [Text(words.heading(audit), style="bold"), Text(" ".join(words.account(audit)))]
     for title, findings in audit.parts():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from relprop.audit.result import PRIMARY, Findings, NameAudit
+from relprop.audit.findings import PRIMARY, AuditFindings, Findings
 from relprop.audit.statistics import Comparison, GroupSummary, Interval
 from relprop.render.caption import number
 from relprop.render.visible import visible
@@ -27,11 +27,11 @@ HOW_TO_READ = (
 )
 
 
-def heading(audit: NameAudit) -> str:
+def heading(audit: AuditFindings) -> str:
     return f"Names in {visible(audit.model)}: {visible(audit.contrast)}"
 
 
-def account(audit: NameAudit) -> Iterator[str]:
+def account(audit: AuditFindings) -> Iterator[str]:
     """Sentences on what was read and how."""
     mentions = audit.found.mentions
     held = len({one.text for one in mentions})

@@ -17,7 +17,7 @@ from relprop.bench.catalog import Catalog
 from relprop.bench.datasets import Dataset, Example
 from relprop.bench.kinds import CellJob, task_kind
 from relprop.bench.settings import validated
-from relprop.bench.suites import Method, Task
+from relprop.bench.suites import Method, SuiteTask
 from relprop.errors import InputError
 from relprop.explainer import Explainer
 
@@ -55,14 +55,14 @@ def single_thread() -> Iterator[None]:
 
 def cell_job(spec: dict[str, Any], locations: Locations) -> CellJob:
     """The job of a cell, if its data and weights are still those that were planned."""
-    task = validated(Task, spec["task"], "the cell's task")
+    task = validated(SuiteTask, spec["task"], "the cell's task")
     every = _examples(json.dumps([spec["task"], spec["data"]], sort_keys=True), locations.folder)
     chosen = [every[i] for i in spec["places"]]
     if example_digest(chosen) != spec["content"]:
-        raise InputError(f'the examples of task "{task.name}" are not those that were plan_suite: the data has changed')
+        raise InputError(f'the examples of task "{task.name}" are not those that were planned: the data has changed')
     explainer = load_explainer(locations.models[task.model])
     if spec["weights"] != weights_digest(explainer.model):
-        raise InputError(f'"{task.model}" has other weights than were plan_suite: start anew in another folder')
+        raise InputError(f'"{task.model}" has other weights than were planned: start anew in another folder')
     if spec["data"] and spec["data"]["classes"] and isinstance(chosen[0], Example):
         chosen = align_labels(chosen, spec["data"]["classes"], explainer.labels, task)
     methods = tuple(validated(Method, one, "the cell's method") for one in spec["methods"])
@@ -72,7 +72,7 @@ def cell_job(spec: dict[str, Any], locations: Locations) -> CellJob:
 
 
 def align_labels(
-    examples: Sequence[Example], classes: Sequence[str], labels: Mapping[int, str], task: Task
+    examples: Sequence[Example], classes: Sequence[str], labels: Mapping[int, str], task: SuiteTask
 ) -> list[Example]:
     """The examples with the model's class numbers: by name where both have the same names, else by number."""
     own = {name.lower(): index for index, name in labels.items()}
@@ -91,7 +91,7 @@ def align_labels(
 def _examples(described: str, folder: Path | None) -> Sequence[Any]:
     task, data = json.loads(described)
     named = {} if data is None else {data["name"]: validated(Dataset, data, "the cell's data")}
-    one = validated(Task, task, "the cell's task")
+    one = validated(SuiteTask, task, "the cell's task")
     return task_kind(one.kind).examples(Catalog(named, {}), one, folder)
 
 

@@ -58,7 +58,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Answered(Example):
+class AnsweredQuestion(Example):
     """A question, its context, and the context's characters [start, stop) that answer it; None where none do."""
 
     answer: tuple[int, int] | None = None
@@ -137,7 +137,7 @@ class Dataset:
             if not (question and context):
                 return None
             answer = _answer_span(row[self.answer], context)
-            return Answered((question, context), int(answer is not None), answer=answer)
+            return AnsweredQuestion((question, context), int(answer is not None), answer=answer)
         assert self.label is not None
         label, given = self.class_of(row[self.label]), self._model_input(row)
         if label is None or given is None:
@@ -283,6 +283,6 @@ def content_digest(examples: Iterable[Example]) -> str:
     for example in examples:
         if isinstance(example.text, GreyImage):
             raise InputError("recipes learn from texts, and these are images: name a trained model")
-        answer = [example.answer] if isinstance(example, Answered) else []
+        answer = [example.answer] if isinstance(example, AnsweredQuestion) else []
         sha.update(json.dumps([example.text, example.label, example.evidence, *answer]).encode())
     return sha.hexdigest()[:16]

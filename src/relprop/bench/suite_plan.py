@@ -13,7 +13,7 @@ from typing import Any
 from relprop.bench.cell_work import Locations, cell_job, example_digest, load_explainer, single_thread, weights_digest
 from relprop.bench.kinds import CellJob, task_kind
 from relprop.bench.recipes import TrainingProgress
-from relprop.bench.suites import Suite, Task
+from relprop.bench.suites import Suite, SuiteTask
 from relprop.errors import InputError, RelpropError
 from relprop.loading import EMBEDDED
 
@@ -31,7 +31,7 @@ class SuitePlan:
     models: dict[str, dict[str, Any]]
 
     @property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[SuiteTask]:
         """The tasks that have cells: all, or those whose model needs no training."""
         return [task for task in self.suite.tasks if task.model in self.models]
 
@@ -85,7 +85,9 @@ def _prepare_model(
     return where, {**about, "weights": weights_digest(load_explainer(where).model)}
 
 
-def _cells(suite: Suite, task: Task, every: Sequence[Any], chosen: list[int], weights: str) -> Iterator[dict[str, Any]]:
+def _cells(
+    suite: Suite, task: SuiteTask, every: Sequence[Any], chosen: list[int], weights: str
+) -> Iterator[dict[str, Any]]:
     common = {
         "task": asdict(task),
         "methods": [asdict(one) for one in suite.methods_of(task)],
@@ -100,7 +102,7 @@ def _cells(suite: Suite, task: Task, every: Sequence[Any], chosen: list[int], we
         yield {**common, "places": part, "content": content, "shown": max(0, min(task.show - k, len(part)))}
 
 
-def check_tasks(plan: SuitePlan, tasks: Sequence[Task], watch: Callable[[str], None] | None = None) -> None:
+def check_tasks(plan: SuitePlan, tasks: Sequence[SuiteTask], watch: Callable[[str], None] | None = None) -> None:
     """A dry run: one example of each of these tasks through all methods and metrics."""
     for task in tasks:
         if watch is not None:
@@ -132,7 +134,7 @@ def check_disk_space(out: Path) -> None:
 
 
 @contextmanager
-def _naming(task: Task) -> Iterator[None]:
+def _naming(task: SuiteTask) -> Iterator[None]:
     """Errors inside name the task."""
     try:
         yield

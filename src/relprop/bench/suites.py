@@ -32,7 +32,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Task:
+class SuiteTask:
     """One model on one dataset."""
 
     __pydantic_config__: ClassVar = NOTHING_ELSE
@@ -82,7 +82,7 @@ class Suite:
     name: str
     title: str
     methods: tuple[Method, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[SuiteTask, ...]
     metrics: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     difference: tuple[str, ...] = ()  # two labels: the report also draws the difference of their heat maps
@@ -91,7 +91,7 @@ class Suite:
     seed: int = 0
     catalog: Catalog = field(default_factory=lambda: with_shipped(Catalog({}, {})))
 
-    def methods_of(self, task: Task) -> tuple[Method, ...]:
+    def methods_of(self, task: SuiteTask) -> tuple[Method, ...]:
         return tuple(one for one in self.methods if one.label not in task.without)
 
 

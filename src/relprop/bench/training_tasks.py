@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from relprop.bench.datasets import Answered, Dataset, Example
-from relprop.domains import qa
-from relprop.domains.text import Encoded
+from relprop.bench.datasets import AnsweredQuestion, Dataset, Example
+from relprop.readers.tokens import TokenRow
+from relprop.tasks.spans import Span, WindowLogits, context_windows, no_answer_span, span_of
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -86,13 +86,13 @@ class AnsweringTask:
         return [
             TrainingRow(window.ids, self._target(tokenizer, example, window))
             for example in examples
-            for window in qa.windows(tokenizer, *_pair(example), max_length, max_length // 4)
+            for window in context_windows(tokenizer, *_pair(example), max_length, max_length // 4)
         ]
 
-    def _target(self, tokenizer: Any, example: Example, window: Encoded) -> tuple[int, int]:
-        answer = example.answer if isinstance(example, Answered) else None
-        span = qa.span_of(window, *answer) if answer else None
-        span = span or qa.nowhere(tokenizer, window)
+    def _target(self, tokenizer: Any, example: Example, window: TokenRow) -> tuple[int, int]:
+        answer = example.answer if isinstance(example, AnsweredQuestion) else None
+        span = span_of(window, *answer) if answer else None
+        span = span or no_answer_span(tokenizer, window)
         return span.first, span.last
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class AnsweringTask:
 
     def evaluate(self, model: Any, tokenizer: Any, examples: Sequence[Example], max_length: int) -> dict[str, float]:
         """Exact match and F1 of words, as SQuAD counts them."""
-        found = [qa.windows(tokenizer, *_pair(example), max_length, max_length // 4) for example in examples]
+        found = [context_windows(tokenizer, *_pair(example), max_length, max_length // 4) for example in examples]
         owners = [(number, window) for number, every in enumerate(found) for window in every]
         best: dict[int, tuple[float, str]] = {}
         for batch, outputs in batch_outputs(model, tokenizer, [window.ids for _, window in owners]):
@@ -109,7 +109,7 @@ class AnsweringTask:
                 number, window = owners[i]
                 count = len(window.units)
                 start, end = outputs.start_logits[k, :count], outputs.end_logits[k, :count]
-                one = qa.Read(window, start, end, qa.nowhere(tokenizer, window))
+                one = WindowLogits(window, start, end, no_answer_span(tokenizer, window))
                 lead = one.lead(one.best) if one.best else -torch.inf
                 if one.best and lead > best.get(number, (-torch.inf, ""))[0]:
                     best[number] = lead, _span_text(examples[number], window, one.best) if lead > 0 else ""
@@ -126,13 +126,13 @@ def _pair(example: Example) -> tuple[str, str]:
     return example.text
 
 
-def _span_text(example: Example, window: Encoded, span: qa.Span) -> str:
+def _span_text(example: Example, window: TokenRow, span: Span) -> str:
     """The words of the context in a span."""
     return _pair(example)[1][window.units[span.first].start : window.units[span.last].end]
 
 
 def _answer_text(example: Example) -> str:
-    answer = example.answer if isinstance(example, Answered) else None
+    answer = example.answer if isinstance(example, AnsweredQuestion) else None
     return _pair(example)[1][slice(*answer)] if answer else ""
 
 

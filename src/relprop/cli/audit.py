@@ -70,13 +70,14 @@ def names(
     ] = None,
 ) -> None:
     """Compare the relevance of groups of names in a corpus. Tables, a test over names, and the names at both ends."""
-    from relprop.explanation import PICTURES, check_path
+    from relprop.cli.outputs import FIGURES
+    from relprop.files import check_writable
 
     tables = {"mentions": mentions, "ranking": ranking, "summary": summary}
-    endings = [(html, (".html",)), (png, PICTURES), *((path, (".csv",)) for path in tables.values())]
+    endings = [(html, (".html",)), (png, FIGURES), *((path, (".csv",)) for path in tables.values())]
     for path, allowed in endings:
         if path is not None:
-            check_path(path, allowed)
+            check_writable(path, allowed)
     from relprop.audit import names as audit_names
     from relprop.audit import read_terms, read_texts
     from relprop.explainer import Explainer

@@ -18,7 +18,7 @@ from torch import Tensor
 from relprop.ops import Op
 
 Lookup = Callable[[Tensor], Tensor]
-Place = Literal["block", "features", "word_embeddings", "input"]
+ReadingPlace = Literal["block", "features", "word_embeddings", "input"]
 
 CONSTANT = -1  # the number comes from no element of a part
 MIXED = -2  # it comes from several elements, or through a call that is not tracked
@@ -88,7 +88,7 @@ class Leaf:
     part: str
     tensor: Tensor
     elements: Tensor  # shaped as the tensor's leading dimensions; CONSTANT where there is no element
-    place: Place
+    place: ReadingPlace
     entry: str  # the call through which it enters, and the shape of what it looks up
     lookup: Lookup | None = None  # embeds other integers in the same way
     integers: Tensor | None = None  # that were looked up

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.leaves import Leaf, Place
+from relprop.engine.leaves import Leaf, ReadingPlace
 from relprop.engine.model_call import call, check_cache, cloned_inputs, evaluating, read_target
 from relprop.engine.propagation import Propagation
 from relprop.engine.sources import PLACES, MisfitError, Probe, ProbedError, Source, Sources, replaced_ids
@@ -230,7 +230,7 @@ def _leaf_place(leaf: Leaf, path: LeafPath | None, proved: Mapping[int, Rows | N
     features = next((axes for rows in reversed(all_rows) if (axes := rows.spanned)), ())
     readable = [count for count, others in path.states if not others and proved.get(count) is not None]
     last = readable[-1] if readable else None
-    place: Place = leaf.place
+    place: ReadingPlace = leaf.place
     if not path.states or path.states[-1][0] == last:
         place = "block"
     elif last is not None and not integer:

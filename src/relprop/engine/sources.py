@@ -16,7 +16,7 @@ from relprop.engine.leaves import (
     IntegerTracker,
     Leaf,
     Lookup,
-    Place,
+    ReadingPlace,
     batch_of,
     explained_parts,
     tensors,
@@ -44,7 +44,7 @@ class Source:
     """A live tensor at which scores of a part are read."""
 
     part: str
-    place: Place
+    place: ReadingPlace
     leaf: Tensor
     rows: Rows
     enters: bool  # the leaf itself, not a hidden state further up

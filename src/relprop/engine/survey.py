@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from relprop.engine.leaves import Leaf, Place
+from relprop.engine.leaves import Leaf, ReadingPlace
 from relprop.engine.module_stack import module_frames, module_of
 from relprop.engine.observer import Observer
 from relprop.ops import Op
@@ -37,7 +37,7 @@ class LeafPlace:
     """Where a leaf is read: at the leaf itself, or at the result of a later call."""
 
     part: str
-    place: Place
+    place: ReadingPlace
     integer: bool  # a leaf of integers, looked up or cast
     calls: int | None = None  # how many calls depend on the leaf, up to the one whose result is read
     reached: bool = True  # False: the output does not depend on it

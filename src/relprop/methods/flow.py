@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_flow
 from torch import nn
 
 from relprop.methods.block_maps import mean_heads, normalised_with_identity, weight_maps
@@ -36,6 +34,9 @@ def attention_flow(model: nn.Module, inputs: Inputs, target: Any) -> Attribution
 
 def max_flows(capacities: NDArray[np.float64], readout: NDArray[np.float64]) -> NDArray[np.float64]:
     """Per token the maximum flow to it, scaled to sum 1. `capacities`: [blocks, rows, columns]; `readout`: [rows]."""
+    from scipy.sparse import csr_matrix  # here, as importing it takes 0.4 s
+    from scipy.sparse.csgraph import maximum_flow
+
     blocks, tokens, _ = capacities.shape
     source = (blocks + 1) * tokens
     upper = np.repeat(np.arange(tokens, source), tokens)  # node of row i above block b: (b + 1) * tokens + i

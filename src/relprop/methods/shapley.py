@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage
 from torch import Tensor, nn
 
 from relprop.engine.forward_passes import forward_flow
@@ -90,6 +89,8 @@ def _solve(
     """The Shapley value of each unit, and the target with all units hidden."""
     evals = ROUNDS * (2 * units + 1) if max_evals is None else max_evals
     if algorithm == "partition" and units > 1:
+        from scipy.cluster.hierarchy import linkage
+
         neighbours = linkage(np.arange(units, dtype=float)[:, None], "ward")
         explainer = shap.PartitionExplainer(value, _Masker(neighbours))
     else:

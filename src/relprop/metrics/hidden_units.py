@@ -16,7 +16,7 @@ from relprop.errors import InputError, ModelError
 from relprop.outputs import logits_of
 
 # From the examples' indices [rows] and the hidden units of each [rows, units] to the model's input.
-Hide = Callable[[Tensor, Tensor], Mapping[str, Any] | Tensor]
+HideUnits = Callable[[Tensor, Tensor], Mapping[str, Any] | Tensor]
 
 
 class Hidden(NamedTuple):
@@ -41,7 +41,7 @@ def moved_together(kept: Tensor) -> tuple[Tensor, Tensor]:
 
 def logits_without(
     model: nn.Module,
-    hide: Hide,
+    hide: HideUnits,
     questions: Iterable[Hidden],
     *,
     batch_size: int = 32,
@@ -78,7 +78,7 @@ def _key(question: Hidden) -> bytes:
     return question.example.to_bytes(8) + np.packbits(question.units.cpu().numpy()).tobytes()
 
 
-def _answer(model: nn.Module, hide: Hide, questions: list[Hidden]) -> Tensor:
+def _answer(model: nn.Module, hide: HideUnits, questions: list[Hidden]) -> Tensor:
     inputs = hide(*stack_questions(questions))
     if isinstance(inputs, Tensor):
         inputs = {next(iter(inspect.signature(model.forward).parameters)): inputs}

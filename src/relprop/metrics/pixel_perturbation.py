@@ -24,7 +24,7 @@ from relprop.metrics.score_arrays import Bools, Floats, Ints, Values, class_indi
 FRACTIONS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 Prepare = Callable[[Tensor], Mapping[str, Any] | Tensor]
 Order = Literal["positive", "negative"]
-Against = Literal["predicted", "target"]
+AgainstClass = Literal["predicted", "target"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Perturbation:
     negative: Ints  # [images, fractions], least relevant pixels hidden first
     labels: Ints | None  # [images], the true classes
 
-    def hits(self, order: Order, against: Against) -> Bools:
+    def hits(self, order: Order, against: AgainstClass) -> Bools:
         """[images, fractions]: is the top class the true one ("target"), or that of the whole image ("predicted")?"""
         classes = self.positive if order == "positive" else self.negative
         wanted = classes[:, 0] if against == "predicted" else self.labels
@@ -45,18 +45,18 @@ class Perturbation:
         right: Bools = classes == wanted[:, None]
         return right
 
-    def accuracy(self, order: Order, against: Against) -> Floats:
+    def accuracy(self, order: Order, against: AgainstClass) -> Floats:
         """[fractions]: the curve."""
         curve: Floats = self.hits(order, against).mean(0)
         return curve
 
-    def auc(self, order: Order, against: Against) -> Floats:
+    def auc(self, order: Order, against: AgainstClass) -> Floats:
         """[images]: area under each image's hits by the trapezoid rule; their mean is the area under the curve."""
         return trapezoid_area(self.hits(order, against).astype(np.float64), self.fractions)
 
     def summary(self) -> dict[str, float]:
         orders: tuple[Order, ...] = ("positive", "negative")
-        kinds: tuple[Against, ...] = ("predicted",) if self.labels is None else ("predicted", "target")
+        kinds: tuple[AgainstClass, ...] = ("predicted",) if self.labels is None else ("predicted", "target")
         return {f"{order}_auc_{kind}": mean_defined(self.auc(order, kind)) for order in orders for kind in kinds}
 
 

@@ -22,7 +22,7 @@ from relprop.types import Attribution
 
 
 @dataclass(frozen=True)
-class Pixels:
+class PixelRow:
     """One image as the model will read it."""
 
     picture: Image.Image
@@ -41,7 +41,7 @@ class ImageReader:
         self.processor = processor
         self._frames: dict[tuple[int, int], Frame] = {}
 
-    def read(self, given: Any, max_length: int | None = None) -> Pixels:
+    def read(self, given: Any, max_length: int | None = None) -> PixelRow:
         if max_length is not None:
             raise InputError("max_length is for texts; an image is read whole")
         picture = opened_picture(given)
@@ -49,19 +49,19 @@ class ImageReader:
         if picture.size not in self._frames:
             self._frames[picture.size] = frame(self.processor, picture.size)
         name = os.path.basename(os.fsdecode(given)) if isinstance(given, str | os.PathLike) else ""
-        return Pixels(picture, values, self._frames[picture.size], name)
+        return PixelRow(picture, values, self._frames[picture.size], name)
 
-    def batches(self, rows: Sequence[Pixels], size: int) -> list[list[int]]:
+    def batches(self, rows: Sequence[PixelRow], size: int) -> list[list[int]]:
         """Images of equal size together: processors may keep a picture's shape."""
         order = sorted(range(len(rows)), key=lambda i: tuple(rows[i].values.shape))
         groups = [list(group) for _, group in groupby(order, key=lambda i: rows[i].values.shape)]
         return [group[k : k + size] for group in groups for k in range(0, len(group), size)]
 
-    def inputs(self, rows: Sequence[Pixels]) -> dict[str, Tensor]:
+    def inputs(self, rows: Sequence[PixelRow]) -> dict[str, Tensor]:
         return {"pixel_values": self._as_input(torch.stack([row.values for row in rows]))}
 
     def options(
-        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[Pixels], inputs: dict[str, Tensor]
+        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[PixelRow], inputs: dict[str, Tensor]
     ) -> dict[str, Any]:
         """What options mean for images: integrated gradients starts from black."""
         if "baseline" not in known:
@@ -69,10 +69,10 @@ class ImageReader:
         black = [pixels(self.processor, Image.new("RGB", row.picture.size)) for row in rows]
         return {"baseline": torch.stack(black).to(inputs["pixel_values"]), **given}
 
-    def hidden(self, rows: Sequence[Pixels], inputs: dict[str, Tensor], replacement: str | int | None) -> Any:
+    def hidden(self, rows: Sequence[PixelRow], inputs: dict[str, Tensor], replacement: str | int | None) -> Any:
         raise InputError("evaluate compares methods on texts and graphs; for images see relprop.metrics")
 
-    def parts(self, row: Pixels, found: Attribution, number: int) -> tuple[ImagePart, ...]:
+    def parts(self, row: PixelRow, found: Attribution, number: int) -> tuple[ImagePart, ...]:
         scores, rest = _on_grid(found, number, row.values)
         (name,) = found.parts
         return (ImagePart(name, row.picture.size, scores, row.frame, rest, row.name, row.picture),)

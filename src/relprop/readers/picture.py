@@ -124,12 +124,12 @@ def pixels(processor: Any, picture: Picture) -> Tensor:
 
 def frame(processor: Any, size: tuple[int, int]) -> Frame:
     """Found by what the processor does to ramps of grey, whatever mixture of scaling, cropping and padding that is."""
-    probe = _Probe(processor, size)
+    probe = _ProcessorProbe(processor, size)
     (left, right), (top, bottom) = probe.edges(0), probe.edges(1)
     return Frame(left, top, right, bottom)
 
 
-class _Probe:
+class _ProcessorProbe:
     """Shows a processor pictures of one size (width, height), and tells which grey is where."""
 
     def __init__(self, processor: Any, size: tuple[int, int]) -> None:

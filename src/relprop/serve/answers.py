@@ -1,38 +1,70 @@
-"""The bodies of answers: predictions and explanations as JSON, or explanations as a file. (Reads `Explanation`.)"""
+"""The bodies of answers: predictions and explanations as JSON, or explanations as a file."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from relprop.errors import InputError
+from relprop.explanation import Explanation, save
+from relprop.render.text.part import joined_units
+
 MEDIA_TYPES = {"html": "text/html; charset=utf-8", "png": "image/png", "json": "application/json"}
+ExplanationsByInput = Sequence[Sequence[Explanation]]  # per input one explanation per method
+_COMMON = ("method", "target", "value", "prediction", "probability", "baseline")
 
 
 def predictions_json(predictions: Sequence[Any]) -> str:
-    return json.dumps({"predictions": predictions}, ensure_ascii=False, allow_nan=False)
+    return _json({"predictions": predictions})
 
 
-def explanations_json(by_input: Sequence[Sequence[Any]], words: bool, several: bool) -> str:
-    """One explanation per input, or with `several` one list per input, each as its `to_json` writes it."""
+def explanations_json(by_input: ExplanationsByInput, words: bool, several: bool) -> str:
+    """One explanation per input, or with `several` one list per input."""
     predictions = [{"prediction": one[0].prediction, "probability": one[0].probability} for one in by_input]
-    written = [[one.to_json() for one in methods] for methods in _merged_to_words(by_input, words)]
-    explanations = ", ".join(f"[{', '.join(methods)}]" if several else methods[0] for methods in written)
-    return f'{predictions_json(predictions)[:-1]}, "explanations": [{explanations}]}}'
+    written = [[flat_explanation(one) for one in methods] for methods in _merged_to_words(by_input, words)]
+    return _json({"predictions": predictions, "explanations": written if several else [one[0] for one in written]})
 
 
-def explanations_file(by_input: Sequence[Sequence[Any]], words: bool, form: str) -> bytes:
-    """All explanations in one file, as the `save` of their module writes it."""
+def flat_explanation(one: Explanation) -> dict[str, Any]:
+    """The explanation as clients of this protocol know it: version 1 of the saved form, which has no parts.
+
+    `Explanation.from_json` reads it. An explanation with inputs of several kinds keeps its parts, as version 2.
+    """
+    kinds = {part.kind for part in one.parts}
+    if kinds not in ({"text"}, {"image"}, {"graph"}) or (kinds != {"text"} and len(one.parts) > 1):
+        return dict(json.loads(one.to_json()))
+    common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
+    common["ledger"] = None if one.ledger is None else asdict(one.ledger)
+    if kinds == {"text"}:
+        units, scores = joined_units(one.texts)
+        first = one.texts[0]
+        own = {"text": one.text, "units": [asdict(unit) for unit in units], "scores": scores}
+        return {**common, **own, "truncated": first.truncated, "merged": first.merged, "answer": first.answer}
+    part = one.part.to_dict()
+    if kinds == {"image"}:
+        return {**common, **part, "name": part["file"]}
+    return {**common, **part, "edge_scores": part["edges"]}
+
+
+def _json(answer: dict[str, Any]) -> str:
+    try:
+        return json.dumps(answer, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise InputError("the answer holds a number that is not finite, which JSON cannot tell") from None
+
+
+def explanations_file(by_input: ExplanationsByInput, words: bool, form: str) -> bytes:
+    """All explanations in one file, as the library saves it."""
     explanations = [one for methods in _merged_to_words(by_input, words) for one in methods]
-    module: Any = inspect.getmodule(explanations[0])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"relprop.{form}"
-        module.save(explanations, path)
+        save(explanations, path)
         return path.read_bytes()
 
 
-def _merged_to_words(by_input: Sequence[Sequence[Any]], words: bool) -> Sequence[Sequence[Any]]:
+def _merged_to_words(by_input: ExplanationsByInput, words: bool) -> ExplanationsByInput:
     return [[one.words() for one in methods] for methods in by_input] if words else by_input

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from relprop.domains.image import opened
 from relprop.errors import InputError
+from relprop.readers.picture import opened_picture
 from relprop.serve.limits import Limits, too_large
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
@@ -48,7 +48,7 @@ def explainer_input(kind: str, instance: Any, limits: Limits) -> tuple[Any, int]
     if encoded is not None and kind in ("images", "graphs"):
         picture = _decoded_picture(encoded, limits)
         size = picture.width * picture.height
-        return (picture, size) if kind == "images" else (np.asarray(opened(picture).convert("L")), size)
+        return (picture, size) if kind == "images" else (np.asarray(opened_picture(picture).convert("L")), size)
     texts = _texts_of(instance, TEXTS.get(kind, ()))
     if texts is None:
         raise InputError(f"an instance is {EXPECTED[kind]}; got {_shortened(instance)}")

@@ -10,19 +10,20 @@ from typing import Any
 
 from torch import Tensor
 
-from relprop.domains.text import TruncationWarning
 from relprop.engine.forward_passes import predict
 from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explainer import Explainer
 from relprop.heads import known_heads
-from relprop.questions import Asked
+from relprop.readers.text import TextReader
+from relprop.readers.tokens import TruncationWarning
 from relprop.serve.body import ExplainRequest
 from relprop.serve.limits import RefusedError
-from relprop.texts import Texts, class_name
+from relprop.tasks.classes import ClassScore
+from relprop.tasks.token import TokenScore
 
 LOADING = "is being loaded"
 TOP_CLASSES = 10  # in the answer to a prediction
-log = logging.getLogger("relprop.serve")
+log = logging.getLogger(__name__)
 
 
 class OutOfTimeError(BaseException):
@@ -43,7 +44,7 @@ class ServedModel:
         """Load the model, once, in the worker; an error becomes the `problem`."""
         try:
             explainer = self._source if isinstance(self._source, Explainer) else Explainer(self._source)
-            self._heads = known_heads(explainer.model) if isinstance(explainer.domain, Texts) else None
+            self._heads = known_heads(explainer.model) if isinstance(explainer.reader, TextReader) else None
             self._explainer, self.problem = explainer, None
         except RelpropError as error:
             self.problem = f"cannot be served: {error}"
@@ -67,8 +68,8 @@ class ServedModel:
     @property
     def kind(self) -> str:
         """What it reads: texts, questions, images, graphs; "language" for texts that it continues."""
-        domain = self.explainer.domain
-        return "language" if isinstance(domain, Texts) and domain.generates else domain.name
+        task = self.explainer.task
+        return "language" if isinstance(task, TokenScore) and task.generates else task.name
 
     def description(self) -> dict[str, Any]:
         """For KServe the name and whether it is ready; for the page its kind of input, classes and heads."""
@@ -123,17 +124,16 @@ class ServedModel:
         return explanations
 
     def _predictions(self, inputs: Sequence[Any]) -> list[Any]:
-        explainer = self.explainer
-        rows: Any
-        rows, _ = explainer.domain.prepared(inputs, [None] * len(inputs))
-        predictions: dict[int, dict[str, Any]] = {
-            i: {"prediction": row.prediction, "probability": row.probability}
-            for i, row in enumerate(rows)
-            if isinstance(row, Asked)
-        }
-        batches = [] if predictions else explainer.domain.batches(rows, len(rows))
-        for batch in batches:
-            chosen = predict(explainer.model, explainer.domain.inputs([rows[i] for i in batch]), None)
+        reader, task = self.explainer.reader, self.explainer.task
+        queries = task.queries(inputs, [None] * len(inputs), None)
+        answers = [query.answer for query in queries if query.answer is not None]
+        if answers:
+            return [{"prediction": one.prediction, "probability": one.probability} for one in answers]
+        rows = [query.row for query in queries]
+        predictions: dict[int, dict[str, Any]] = {}
+        for batch in reader.batches(rows, len(rows)):
+            given = reader.inputs([rows[i] for i in batch])
+            chosen = predict(self.explainer.model, given, [queries[i].target for i in batch])
             assert chosen.rows is not None
             predictions.update({i: self._top_classes(logits) for i, logits in zip(batch, chosen.rows, strict=True)})
         return [predictions[i] for i in range(len(rows))]
@@ -151,6 +151,5 @@ class ServedModel:
         return {"prediction": top[0]["label"], "probability": top[0]["probability"], "probabilities": top}
 
     def _class_name(self, index: int) -> str:
-        if self.kind == "language":
-            return repr(self.explainer.tokenizer.decode([index]))
-        return class_name(self.explainer.model, index)
+        task = self.explainer.task
+        return task.class_name(index) if isinstance(task, ClassScore) else str(index)

@@ -122,7 +122,7 @@ async def predict(request: Request, name: str) -> Response:
 
 @token_routes.post("/v1/models/{name}:explain", openapi_extra=openapi_body(Body))
 async def explain(request: Request, name: str) -> Response:
-    """Explain each instance: the answer holds the library's explanations as their `to_json` writes them."""
+    """Explain each instance: the answer holds what `Explanation.from_json` of the library reads."""
     body = await _json_body(request, Body)
     several, words = body.parameters.methods is not None, body.parameters.words
     write = partial(explanations_json, words=words, several=several)

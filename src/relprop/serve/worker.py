@@ -24,7 +24,7 @@ from relprop.serve.prometheus import ServiceMetrics
 
 RELEASE_AFTER, IDLE = 50, 1.0  # freed memory is released after so many batches, or so many seconds without work
 AHEAD = 3  # batches from which inputs of similar size are taken: this bounds how long an input waits
-log = logging.getLogger("relprop.serve")
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)

@@ -17,8 +17,8 @@ from relprop.readers import tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.targets import ANSWER_PARTS, Against, Answer, name_of
-from relprop.tasks import Answered, Query
 from relprop.tasks.spans import Span, WindowLogits, context_windows, no_answer_span, span_of
+from relprop.tasks.task import Answered, Query
 from relprop.types import Attribution
 
 NO_ANSWER = "(no answer)"

@@ -9,7 +9,7 @@ from torch import nn
 
 from relprop.engine.model_call import config_of, labels_of
 from relprop.readers import Reader, read_all
-from relprop.tasks import Answered, Query
+from relprop.tasks.task import Answered, Query
 from relprop.types import Attribution
 
 

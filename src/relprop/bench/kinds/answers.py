@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from relprop.bench.catalog import Catalog
-from relprop.bench.datasets import Answered, Example
-from relprop.bench.kinds.batches import Batch
+from relprop.bench.datasets import AnsweredQuestion, Example
+from relprop.bench.kinds.batches import batches_for
 from relprop.bench.kinds.exhibits import text_exhibit
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
 from relprop.bench.measurements import Measurements
-from relprop.bench.suites import Task
-from relprop.domains import qa
-from relprop.domains.text import Encoded, unpad
+from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError
 from relprop.metrics import precision_at_k
 from relprop.metrics.score_arrays import Bools
-from relprop.questions import Questions
+from relprop.readers.tokens import TokenRow, unpad
+from relprop.tasks.answers import AnswerSpan
+from relprop.tasks.spans import context_windows, span_of
 
 K = 20
 
@@ -30,57 +30,54 @@ class AnswerTokens(TaskKind):
     metrics = ("precision_at_k", "pooled_recall_at_k")
     options = ("k",)
 
-    def examples(self, catalog: Catalog, task: Task, folder: Path | None) -> Sequence[Answered]:
+    def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[AnsweredQuestion]:
         """The questions that have an answer."""
         every = super().examples(catalog, task, folder)
-        answered = [example for example in every if isinstance(example, Answered) and example.answer is not None]
+        answered = [
+            example for example in every if isinstance(example, AnsweredQuestion) and example.answer is not None
+        ]
         if not answered:
             raise InputError(f'"{task.data}" has no answers: name their column as "answer" of [data.{task.data}]')
         return answered
 
     def measure(self, job: CellJob) -> Measurements:
         k = int(job.task.options.get("k", K))
-        questions = job.explainer.domain
-        if not isinstance(questions, Questions):
+        task = job.explainer.task
+        if not isinstance(task, AnswerSpan):
             raise InputError(f'"{job.task.model}" answers no questions: it has no question-answering head')
-        batches = list(_batches(job, questions))
-        whole = Measurements([job.places[i] for batch in batches for i in batch.numbers])
+        whole, batches = batches_for(job, _targets(job, task))
         for batch in batches:
             marks = [answer_tokens(example, row) for example, row in zip(batch.examples, batch.rows, strict=True)]
             for method in job.methods:
                 found = batch.explain(method, whole)
                 for i, (row, mark) in enumerate(zip(batch.rows, marks, strict=True)):
-                    scores = unpad(questions.tokenizer, found.scores[i], row)
+                    scores = unpad(task.tokenizer, found.scores[i], row)
                     _add_scores(whole, method.label, scores, mark, k)
                     if batch.numbers[i] < job.shown:
-                        shown = questions.explanation(batch.examples[i].text, row, found, i)
+                        shown = batch.explanation(found, i)
                         whole.exhibits.append(text_exhibit(shown, job.places[batch.numbers[i]], method.label))
         return whole
 
 
-def _batches(job: CellJob, questions: Questions) -> Iterator[Batch]:
-    length = job.task.max_length
-    answers = [_window_answer(questions, one, length) if job.task.explain == "label" else None for one in job.examples]
-    rows, targets = questions.prepared([example.text for example in job.examples], answers, length)
-    for numbers in questions.batches(rows, job.task.batch_size):
-        own = [rows[i] for i in numbers]
-        some = [job.examples[i] for i in numbers]
-        yield Batch(questions, numbers, some, own, questions.inputs(own), [targets[i] for i in numbers])
+def _targets(job: CellJob, task: AnswerSpan) -> list[tuple[int, int] | None] | None:
+    if job.task.explain != "label":
+        return None
+    return [_window_answer(task, example, job.task.max_length) for example in job.examples]
 
 
-def _window_answer(questions: Questions, example: Answered, length: int | None) -> tuple[int, int] | None:
+def _window_answer(task: AnswerSpan, example: AnsweredQuestion, length: int | None) -> tuple[int, int] | None:
     """The right answer; None if no window holds it whole: the predicted one is then explained, and not counted."""
     assert isinstance(example.text, tuple)
     question, context = example.text
-    windows = qa.windows(questions.tokenizer, question, context, questions.limit(length))
+    windows = context_windows(task.tokenizer, question, context, task.reader.limit(length))
     return example.answer if any(answer_tokens(example, window).any() for window in windows) else None
 
 
-def answer_tokens(example: Example, row: Encoded) -> Bools:
+def answer_tokens(example: Example, row: TokenRow) -> Bools:
     """[tokens]: is the token part of the right answer? None is if the window does not hold the whole answer."""
-    assert isinstance(example, Answered)
+    assert isinstance(example, AnsweredQuestion)
     assert example.answer is not None
-    span = qa.span_of(row, *example.answer)
+    span = span_of(row, *example.answer)
     marks = np.zeros(len(row.units), bool)
     if span is not None:
         marks[span.first : span.last + 1] = True

@@ -15,11 +15,13 @@ from relprop.bench.datasets import Example
 from relprop.bench.kinds.task_kind import CellJob
 from relprop.bench.measurements import Measurements
 from relprop.bench.suites import Method
-from relprop.domains.text import TruncationWarning
 from relprop.errors import InputError
-from relprop.graphs import Graphs
+from relprop.explainer import Explainer
+from relprop.explanation import Explanation
+from relprop.readers.text import TextReader
+from relprop.readers.tokens import TruncationWarning
 from relprop.registry import METHODS
-from relprop.texts import Texts
+from relprop.tasks import Query
 from relprop.types import Attribution
 
 
@@ -27,40 +29,57 @@ from relprop.types import Attribution
 class Batch:
     """Some of a job's texts or graphs, as inputs of the model."""
 
-    domain: Texts | Graphs
+    explainer: Explainer
     numbers: list[int]  # of the examples in the job
     examples: list[Example]
-    rows: list[Any]
+    queries: list[Query]
     inputs: dict[str, Tensor]
     labels: list[Any] | None  # the classes or answers to explain; None: the predicted ones
 
+    @property
+    def rows(self) -> list[Any]:
+        """The examples as the model reads them."""
+        return [query.row for query in self.queries]
+
     def explain(self, method: Method, whole: Measurements) -> Attribution:
         """A method's scores; its time is added to the measurements."""
-        options = self.domain.options(METHODS[method.method].options, dict(method.options), self.rows, self.inputs)
+        known = METHODS[method.method].options
+        options = self.explainer.reader.options(known, dict(method.options), self.rows, self.inputs)
         start = time.perf_counter()
-        found = attribute(self.domain.model, self.inputs, self.labels, method.method, **options)
+        found = attribute(self.explainer.model, self.inputs, self.labels, method.method, **options)
         whole.add_seconds(method.label, time.perf_counter() - start)
         return found
 
+    def explanation(self, found: Attribution, place: int) -> Explanation:
+        """The explanation of the example at a place of the batch."""
+        return self.explainer.explanation(self.queries[place], found, place)
 
-def make_batches(job: CellJob, domain: Texts | Graphs) -> tuple[Measurements, Sequence[Batch]]:
+
+def make_batches(job: CellJob) -> tuple[Measurements, Sequence[Batch]]:
     """Empty measurements of the examples in the order of the batches, and the batches."""
+    labels = [example.label for example in job.examples] if job.task.explain == "label" else None
+    return batches_for(job, labels)
+
+
+def batches_for(job: CellJob, targets: Sequence[Any] | None) -> tuple[Measurements, Sequence[Batch]]:
+    """The same with one target per example; None: what the model predicts."""
+    explainer, given = job.explainer, [example.text for example in job.examples]
     with warnings.catch_warnings():  # long texts are cut on purpose
         warnings.simplefilter("ignore", TruncationWarning)
-        rows: Any = domain.encode([example.text for example in job.examples], job.task.max_length)
-    groups = domain.batches(rows, job.task.batch_size)
-    batches = [_batch(job, domain, numbers, [rows[i] for i in numbers]) for numbers in groups]
+        queries = explainer.task.queries(given, targets or [None] * len(given), job.task.max_length)
+    groups = explainer.reader.batches([query.row for query in queries], job.task.batch_size)
+    batches = []
+    for numbers in groups:
+        own = [queries[i] for i in numbers]
+        inputs = explainer.reader.inputs([query.row for query in own])
+        known = targets is not None or any(query.answer for query in own)
+        labels = [query.target for query in own] if known else None
+        batches.append(Batch(explainer, numbers, [job.examples[i] for i in numbers], own, inputs, labels))
     return Measurements([job.places[i] for numbers in groups for i in numbers]), batches
 
 
-def _batch(job: CellJob, domain: Texts | Graphs, numbers: list[int], rows: list[Any]) -> Batch:
-    examples: list[Any] = [job.examples[i] for i in numbers]
-    labels = [example.label for example in examples] if job.task.explain == "label" else None
-    return Batch(domain, numbers, examples, rows, domain.inputs(rows), labels)
-
-
-def text_reader(job: CellJob) -> Texts:
-    domain = job.explainer.domain
-    if not isinstance(domain, Texts):
-        raise InputError(f'"{job.task.model}" is a model of {domain.name}, and the task is about texts')
-    return domain
+def text_reader(job: CellJob) -> TextReader:
+    reader = job.explainer.reader
+    if not isinstance(reader, TextReader):
+        raise InputError(f'"{job.task.model}" is a model of {reader.name}, and the task is about texts')
+    return reader

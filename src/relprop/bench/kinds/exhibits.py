@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from relprop.explanation import Explanation
-from relprop.graph_explanation import GraphExplanation
-from relprop.image_explanation import ImageExplanation
 from relprop.render.graph.drawing import GraphMap, drawn
 from relprop.render.graph.figure import Hung, draw_hung
 from relprop.render.image.overlay import Pixels, fitted, overlay
@@ -27,17 +25,22 @@ def text_exhibit(explanation: Explanation, place: int, label: str) -> dict[str, 
     return {"kind": "text", "example": place, "method": label, "explanation": explanation.to_json()}
 
 
-def image_exhibit(explanations: Sequence[ImageExplanation], place: int, label: str) -> dict[str, Any]:
+def image_exhibit(explanations: Sequence[Explanation], place: int, label: str) -> dict[str, Any]:
     """Small maps of an image's classes over the image, one below the other."""
-    panels = np.concatenate([overlay(fitted(one.image_map(), LONGEST)) for one in explanations])
+    panels = np.concatenate([overlay(fitted(_only_drawing(one), LONGEST)) for one in explanations])
     return _png_exhibit(panels, place, label, ", ".join(one.target for one in explanations))
 
 
-def graph_exhibits(explanations: Mapping[str, GraphExplanation], place: int) -> list[dict[str, Any]]:
+def graph_exhibits(explanations: Mapping[str, Explanation], place: int) -> list[dict[str, Any]]:
     """The graph without colours, then one drawing per method."""
-    maps = {label: one.graph_map() for label, one in explanations.items()}
+    maps = {label: _only_drawing(one) for label, one in explanations.items()}
     uncoloured = next(iter(maps.values())).plain()
     return [_png_exhibit(_pixels(one), place, label, one.target) for label, one in {"": uncoloured, **maps}.items()]
+
+
+def _only_drawing(explanation: Explanation) -> Any:
+    ((_, drawing),) = explanation.drawings
+    return drawing
 
 
 def _pixels(one: GraphMap) -> Pixels:

@@ -11,7 +11,7 @@ from relprop.bench.catalog import Catalog
 from relprop.bench.kinds.batches import text_reader
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
 from relprop.bench.measurements import Measurements
-from relprop.bench.suites import Task
+from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError
 from relprop.heads import SAMPLE, Sentence, identify, read_conllu
 from relprop.heads.treebank import offset_shares
@@ -30,7 +30,7 @@ class Corpus:
 class HeadKinds(TaskKind):
     options = ("treebank", "limit", "xi_pos", "xi_synt")
 
-    def examples(self, catalog: Catalog, task: Task, folder: Path | None) -> Sequence[Corpus]:
+    def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Corpus]:
         """The treebank named in the task's options, in the folder of the data; by default relprop's own sample."""
         given = task.options.get("treebank")
         if given is not None and folder is None:
@@ -54,10 +54,10 @@ class HeadKinds(TaskKind):
 
 def _exhibit(job: CellJob, corpus: Corpus) -> dict[str, Any]:
     """Offsets become texts, as the keys of JSON objects are texts."""
-    texts = text_reader(job)
+    reader = text_reader(job)
     thresholds = {name: job.task.options[name] for name in ("xi_pos", "xi_synt") if name in job.task.options}
     found = identify(
-        texts.model, texts.tokenizer, corpus.sentences, name=job.task.model, corpus=corpus.name, progress=False,
+        reader.model, reader.tokenizer, corpus.sentences, name=job.task.model, corpus=corpus.name, progress=False,
         **thresholds,
     )  # fmt: skip
     return {

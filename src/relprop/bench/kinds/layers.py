@@ -44,11 +44,12 @@ class RelevanceByBlock(TaskKind):
         super().check(job)
 
     def measure(self, job: CellJob) -> Measurements:
-        whole, batches = make_batches(job, text_reader(job))
+        text_reader(job)  # raises for models of other inputs
+        whole, batches = make_batches(job)
         for batch in batches:
             for method in job.methods:
                 start = time.perf_counter()
-                sums = by_block(batch.domain.model, batch.inputs, batch.labels, _RULES[method.method])
+                sums = by_block(job.explainer.model, batch.inputs, batch.labels, _RULES[method.method])
                 whole.add_seconds(method.label, time.perf_counter() - start)
                 whole.add_curve(method.label, CURVE, range(sums.shape[1]), sums.tolist())
         return whole

@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from relprop.bench.kinds.canvases import Mnist, draw_canvas
-from relprop.bench.suites import Task
+from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError, unknown_name
 from relprop.metrics import SegmentedPicture
 from relprop.metrics.segmentation_data import _example, _folder, _h5py, _pairs, _read_pair
@@ -56,7 +56,7 @@ class Listed:
     source: PictureSource = field(repr=False, compare=False)
 
 
-def list_pictures(task: Task, folder: Path | None) -> list[Listed]:
+def list_pictures(task: SuiteTask, folder: Path | None) -> list[Listed]:
     """All pictures that the task's options name, in order."""
     options, under = task.options, folder or Path()
     sources = [name for name in _SOURCES if name in options]

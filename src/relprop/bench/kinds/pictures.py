@@ -24,17 +24,19 @@ from relprop.bench.kinds.exhibits import image_exhibit
 from relprop.bench.kinds.picture_data import Listed, list_pictures
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
 from relprop.bench.measurements import Measurements
-from relprop.bench.suites import Method, Task
-from relprop.domains.image import Frame, pixels
+from relprop.bench.suites import Method, SuiteTask
 from relprop.errors import InputError
-from relprop.image_explanation import ImageExplanation
-from relprop.images import Images, Pixels
+from relprop.explanation import Explanation
 from relprop.metrics import class_sensitivity, pixel_perturbations, pointing_game, segment
-from relprop.metrics.pixel_perturbation import Against, Order
+from relprop.metrics.pixel_perturbation import AgainstClass, Order
 from relprop.metrics.score_arrays import Bools, Floats, Ints
+from relprop.readers.image import ImageReader, PixelRow
+from relprop.readers.picture import pixels
 from relprop.registry import METHODS
+from relprop.render.image.part import Frame
+from relprop.tasks import Query
 
-PERTURBATION: dict[str, tuple[Order, Against]] = {
+PERTURBATION: dict[str, tuple[Order, AgainstClass]] = {
     "positive_auc_target": ("positive", "target"),
     "negative_auc_target": ("negative", "target"),
     "positive_auc_predicted": ("positive", "predicted"),
@@ -49,7 +51,7 @@ POINTING = "pointing_game"
 class LoadedPictures:
     """Some pictures at the size that the model reads, with the masks of their objects."""
 
-    rows: list[Pixels]
+    rows: list[PixelRow]
     pixels: Tensor  # [pictures, 3, height, width], from 0 to 1
     prepare: Callable[[Tensor], Tensor]  # from these pixels to the model's input
     objects: Bools  # [pictures, objects, height, width]
@@ -61,7 +63,7 @@ class PictureMaps(TaskKind):
     metrics = (*PERTURBATION, *SEGMENTATION, *CLASSES, POINTING)
     needs_metrics = False
 
-    def examples(self, catalog: Catalog, task: Task, folder: Path | None) -> Sequence[Listed]:
+    def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Listed]:
         return list_pictures(task, folder)
 
     def check(self, job: CellJob) -> None:
@@ -89,7 +91,7 @@ class PictureMaps(TaskKind):
         maps = {}
         for method in job.methods:
             found = [explain_pictures(job, images, loaded.rows, list(own), method, whole) for own in classes.T]
-            maps[method.label] = np.stack([[one.map() for one in column] for column in found], 1)
+            maps[method.label] = np.stack([[one.part.map() for one in column] for column in found], 1)
             for k, place in enumerate(job.places[: job.shown]):
                 whole.exhibits.append(image_exhibit([column[k] for column in found], place, method.label))
         for label, own in maps.items():
@@ -100,14 +102,14 @@ class PictureMaps(TaskKind):
         return whole
 
 
-def image_reader(job: CellJob) -> Images:
-    domain = job.explainer.domain
-    if not isinstance(domain, Images):
+def image_reader(job: CellJob) -> ImageReader:
+    reader = job.explainer.reader
+    if not isinstance(reader, ImageReader):
         raise InputError(f'task "{job.task.name}" is about pictures, but "{job.task.model}" is a model of texts')
-    return domain
+    return reader
 
 
-def load_pictures(images: Images, wanted: Sequence[Listed], names: dict[int, str]) -> LoadedPictures:
+def load_pictures(images: ImageReader, wanted: Sequence[Listed], names: dict[int, str]) -> LoadedPictures:
     """Whole pictures at the size that the processor gives a square one; the processor itself might crop them."""
     square = 512, 512
     black, white = (pixels(images.processor, Image.new("RGB", square, colour)) for colour in ("black", "white"))
@@ -125,7 +127,7 @@ def load_pictures(images: Images, wanted: Sequence[Listed], names: dict[int, str
     first = [objects[0].example for objects in every]
     values = torch.from_numpy(np.stack([np.asarray(one.image) for one in first])).permute(0, 3, 1, 2) / 255
     frame = Frame(0, 0, width, height)
-    rows = [Pixels(one.image, own, frame, one.name) for one, own in zip(first, prepare(values), strict=True)]
+    rows = [PixelRow(one.image, own, frame, one.name) for one, own in zip(first, prepare(values), strict=True)]
     labels = [[one.label for one in objects] for objects in every]
     return LoadedPictures(
         rows,
@@ -137,7 +139,7 @@ def load_pictures(images: Images, wanted: Sequence[Listed], names: dict[int, str
     )
 
 
-def classes_to_explain(job: CellJob, images: Images, loaded: LoadedPictures) -> Ints:
+def classes_to_explain(job: CellJob, images: ImageReader, loaded: LoadedPictures) -> Ints:
     """[pictures, columns]: one class per object; to compare maps of two classes, also the second most likely one."""
     size = job.task.batch_size
     with torch.no_grad():
@@ -153,8 +155,8 @@ def classes_to_explain(job: CellJob, images: Images, loaded: LoadedPictures) -> 
 
 
 def explain_pictures(
-    job: CellJob, images: Images, rows: list[Pixels], targets: list[Any], method: Method, whole: Measurements
-) -> list[ImageExplanation]:
+    job: CellJob, images: ImageReader, rows: list[PixelRow], targets: list[Any], method: Method, whole: Measurements
+) -> list[Explanation]:
     """A method's explanation of each picture; its time is added to the measurements."""
     size, done = job.task.batch_size, []
     for k in range(0, len(rows), size):
@@ -164,7 +166,7 @@ def explain_pictures(
         start = time.perf_counter()
         found = attribute(images.model, inputs, [int(one) for one in targets[k : k + size]], method.method, **options)
         whole.add_seconds(method.label, time.perf_counter() - start)
-        done += [images.explanation(None, row, found, number) for number, row in enumerate(part)]
+        done += [job.explainer.explanation(Query(row, None), found, number) for number, row in enumerate(part)]
     return done
 
 
@@ -212,7 +214,7 @@ def _add_classes(job: CellJob, whole: Measurements, label: str, maps: Floats) ->
 
 
 def _add_perturbation(
-    job: CellJob, whole: Measurements, maps: dict[str, Floats], images: Images, loaded: LoadedPictures
+    job: CellJob, whole: Measurements, maps: dict[str, Floats], images: ImageReader, loaded: LoadedPictures
 ) -> None:
     """All methods share their passes. A curve says if the class is still predicted, by the share of hidden pixels."""
     asked = [metric for metric in job.metrics if metric in PERTURBATION]

@@ -15,13 +15,13 @@ from relprop.bench.datasets import Example
 from relprop.bench.kinds.batches import make_batches, text_reader
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
 from relprop.bench.measurements import Measurements
-from relprop.bench.suites import Task
-from relprop.domains.text import Encoded, unpad
+from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError
 from relprop.metrics import token_f1, word_scores
 from relprop.metrics.rationales import KS
 from relprop.metrics.score_arrays import Bools, Floats
-from relprop.texts import Texts
+from relprop.readers.text import TextReader
+from relprop.readers.tokens import TokenRow, unpad
 
 METRIC = "token_f1"
 
@@ -30,7 +30,7 @@ class Rationales(TaskKind):
     metrics = (METRIC,)
     options = ("ks",)
 
-    def examples(self, catalog: Catalog, task: Task, folder: Path | None) -> Sequence[Example]:
+    def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Example]:
         found = super().examples(catalog, task, folder)
         if not any(example.evidence for example in found):
             raise InputError(
@@ -41,14 +41,14 @@ class Rationales(TaskKind):
     def measure(self, job: CellJob) -> Measurements:
         """Documents are longer than the model's limit: words that are cut off have no score."""
         ks = tuple(job.task.options.get("ks", KS))
-        texts = text_reader(job)
-        whole, batches = make_batches(job, texts)
+        reader = text_reader(job)
+        whole, batches = make_batches(job)
         for batch in batches:
             marks = [marked_words(example) for example in batch.examples]
             words = [words_of(example, row) for example, row in zip(batch.examples, batch.rows, strict=True)]
             for method in job.methods:
                 scores = batch.explain(method, whole).scores
-                result = token_f1(_by_word(texts, scores, batch.rows, words), marks, ks=ks)
+                result = token_f1(_by_word(reader, scores, batch.rows, words), marks, ks=ks)
                 whole.add(method.label, METRIC, result.f1.mean(1).tolist())
                 whole.add_curve(method.label, METRIC, ks, result.f1.tolist())
         return whole
@@ -64,7 +64,7 @@ def marked_words(example: Example) -> Bools:
     return marks
 
 
-def words_of(example: Example, row: Encoded) -> list[int]:
+def words_of(example: Example, row: TokenRow) -> list[int]:
     """The number of the word that each unit belongs to, by its position in the text; -1 for special tokens."""
     spans = [word.span() for word in finditer(r"\S+", _single_text(example))]
     starts = [start for start, _ in spans]
@@ -85,7 +85,7 @@ def _single_text(example: Example) -> str:
     return example.text
 
 
-def _by_word(texts: Texts, scores: Tensor, rows: list[Encoded], words: list[list[int]]) -> list[Floats]:
+def _by_word(reader: TextReader, scores: Tensor, rows: list[TokenRow], words: list[list[int]]) -> list[Floats]:
     """A word's score is the highest of its tokens."""
     pairs = zip(scores, rows, words, strict=True)
-    return [word_scores([unpad(texts.tokenizer, one, row)], [places])[0] for one, row, places in pairs]
+    return [word_scores([unpad(reader.tokenizer, one, row)], [places])[0] for one, row, places in pairs]

@@ -5,31 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
 from relprop.bench.catalog import Catalog
 from relprop.bench.measurements import Measurements
-from relprop.bench.suites import Method, Task
+from relprop.bench.suites import Method, SuiteTask
 from relprop.errors import InputError, unknown_name
 from relprop.explainer import Explainer
-
-KINDS = {
-    "faithfulness": "faithfulness.Faithfulness",
-    "rationales": "rationales.Rationales",
-    "answers": "answers.AnswerTokens",
-    "heads": "heads.HeadKinds",
-    "layers": "layers.RelevanceByBlock",
-    "pictures": "pictures.PictureMaps",
-}
 
 
 @dataclass(frozen=True)
 class CellJob:
     """One cell: a model, some examples, and the methods and metrics to run on them."""
 
-    task: Task
+    task: SuiteTask
     methods: tuple[Method, ...]
     metrics: tuple[str, ...]
     seed: int
@@ -46,7 +36,7 @@ class TaskKind(ABC):
     needs_metrics: ClassVar[bool] = True
     options: ClassVar[Collection[str] | None] = None  # that a task may set; None: the kind checks them itself
 
-    def examples(self, catalog: Catalog, task: Task, folder: Path | None) -> Sequence[Any]:
+    def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Any]:
         """All examples of the task's split."""
         return catalog.dataset(task.data).examples(task.split, folder)
 
@@ -64,12 +54,3 @@ class TaskKind(ABC):
     @abstractmethod
     def measure(self, job: CellJob) -> Measurements:
         """The numbers of the job's examples."""
-
-
-def task_kind(name: str) -> TaskKind:
-    """A kind by its name; its module is imported here, as it may need packages that others do not."""
-    if name not in KINDS:
-        raise unknown_name("kind of task", name, KINDS)
-    module, _, kind = KINDS[name].partition(".")
-    found: TaskKind = getattr(import_module(f"relprop.bench.kinds.{module}"), kind)()
-    return found

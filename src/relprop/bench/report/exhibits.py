@@ -40,7 +40,14 @@ def _by_example(results: Results, kind: str) -> Iterator[tuple[str, int, dict[st
 def _heatmap(results: Results, label: str, exhibit: Mapping[str, Any]) -> Heatmap:
     """Without special tokens: attention-based methods give [CLS] so much that the words would turn white."""
     explanation = Explanation.from_json(exhibit["explanation"]).without_special()
-    return replace(explanation.heatmap(), method=results.printed(label))
+    return replace(text_heatmap(explanation), method=results.printed(label))
+
+
+def text_heatmap(explanation: Explanation) -> Heatmap:
+    """What is drawn of an explanation of texts."""
+    ((_, drawing),) = explanation.drawings
+    assert isinstance(drawing, Heatmap)
+    return drawing
 
 
 def _difference(maps: Mapping[str, Heatmap], pair: Sequence[str]) -> Iterator[Heatmap]:

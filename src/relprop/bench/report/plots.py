@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from relprop.bench.report.blocks import Dash, LineStyle, Panel, Plot
-from relprop.render.picture import INK, REGULAR, _drawable
+from relprop.render import typesetting
+from relprop.render.typesetting import INK, REGULAR
 from relprop.render.visible import visible
 
 WIDTH, HEIGHT = 340 / 72, 250 / 72  # inches of a panel
@@ -39,7 +40,7 @@ def line_style(name: str, number: int) -> LineStyle:
 
 def drawable(text: str, longest: int = 120) -> str:
     """The text with the characters that the font has, shortened to `longest`."""
-    shown = _drawable(visible(text), REGULAR)
+    shown = typesetting.drawable(visible(text), REGULAR)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from relprop.graph.graph import Graph
 from relprop.render.caption import number
+from relprop.render.graph.molecule import molecule
 from relprop.render.graph.node_positions import Places, placed, reach
+from relprop.render.graph.shapes import Drawing, Label, Shape
 from relprop.render.image.overlay import Numbers, painted
 from relprop.render.palette import GLOW, SIGNED, Film, as_hex
 from relprop.render.visible import visible
@@ -67,43 +69,11 @@ class GraphMap:
         return replace(self, scores=np.zeros(len(self.graph)), edges=None)
 
 
-@dataclass(frozen=True)
-class Shape:
-    """A path of M, L, Q, C and Z, filled, stroked or both, and what it stands for."""
-
-    path: str
-    fill: str = "none"
-    stroke: str = "none"
-    width: float = 0.0
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Label:
-    """A name around its middle."""
-
-    text: str
-    x: float
-    y: float
-    size: float
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Shapes and names from back to front, and the part of the plane they fill: left, top, width, height."""
-
-    shapes: tuple[Shape, ...]
-    labels: tuple[Label, ...]
-    box: tuple[float, float, float, float]
-
-
 def drawn(one: GraphMap) -> Drawing:
     """Superpixels as a picture, molecules as a chemist would, others as nodes and links."""
     if one.is_mosaic:
         return _mosaic(one)
     if isinstance(one.graph.source, str):
-        from relprop.render.graph.molecule import molecule
-
         found = molecule(one.graph.source, one.graph.edges, len(one.graph))
         if found is not None:
             ink, places, corners = found

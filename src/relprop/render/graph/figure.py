@@ -13,8 +13,9 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
 from relprop.render import saving
-from relprop.render.graph.drawing import INK, Drawing, GraphMap, Shape, drawn
+from relprop.render.graph.drawing import INK, GraphMap, drawn
 from relprop.render.graph.layout import NOTE, caption, covered, films, grid, strip
+from relprop.render.graph.shapes import Drawing, Shape
 from relprop.render.grid import GridRow
 from relprop.render.image.layout import ends
 from relprop.render.panels import (

@@ -31,11 +31,11 @@ STEPS = {SIGNED: ((217, 174, 167, 124), (153, 110, 68, 25)), UNSIGNED: ((89, 125
 def terminal(maps: Sequence[ImageMap], *, width: int = WIDE) -> RenderableType:
     """Header, picture under its map and the range of the scores, one map under the other; the legend closes."""
     rows = grid(maps).rows
-    return _Terminal(tuple(cell for row in rows for cell in row.cells if cell), width)
+    return _ImageTerminal(tuple(cell for row in rows for cell in row.cells if cell), width)
 
 
 @dataclass(frozen=True)
-class _Terminal:
+class _ImageTerminal:
     """Maps that wait for the console: only it knows how many colours there are."""
 
     maps: tuple[ImageMap, ...]

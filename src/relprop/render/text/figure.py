@@ -45,7 +45,7 @@ HEADING, SUBHEADING = Face(BOLD, 10.5, space=0.045), Face(REGULAR, 10.5, space=0
 
 
 @dataclass(frozen=True)
-class Rule:
+class RuleLine:
     y: float
 
 
@@ -61,7 +61,7 @@ class AnswerFrame:
         return self.first.y
 
 
-Mark = PlacedRun | Rule | AnswerFrame
+Mark = PlacedRun | RuleLine | AnswerFrame
 
 
 def save(heatmaps: Sequence[Heatmap], path: str | os.PathLike[str]) -> None:
@@ -81,11 +81,11 @@ def draw(heatmaps: Sequence[Heatmap]) -> Figure:
         marks += place(_subject(subject), MARGIN, WIDTH - MARGIN, y)
         for row in members:
             y = _bottom(marks) + GAP
-            marks += [Rule(y), *_row(row, left, y + GAP / 2)]
+            marks += [RuleLine(y), *_row(row, left, y + GAP / 2)]
         y = _bottom(marks) + 2 * GAP
     y = _bottom(marks) + GAP
     legend = _legend(any(row.answers for _, members in groups for row in members))
-    marks += [Rule(y), *_framed(place(legend, MARGIN, WIDTH - MARGIN, y + GAP / 2))]
+    marks += [RuleLine(y), *_framed(place(legend, MARGIN, WIDTH - MARGIN, y + GAP / 2))]
     return _figure(marks, _bottom(marks) + MARGIN / 2)
 
 
@@ -132,7 +132,7 @@ def _bottom(marks: Sequence[Mark], otherwise: float = 0.0) -> float:
 def _figure(marks: Iterable[Mark], height: float) -> Figure:
     figure = blank_figure(WIDTH, height)
     for mark in marks:
-        if isinstance(mark, Rule):
+        if isinstance(mark, RuleLine):
             draw_box(figure, MARGIN, height - mark.y, WIDTH - 2 * MARGIN, 0.008, RULE)
         elif isinstance(mark, AnswerFrame):
             _frame(figure, mark, height - mark.y)

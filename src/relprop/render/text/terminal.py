@@ -38,11 +38,11 @@ _OPPOSES_256 = _ladder(*((_DARK, f"color({n})") for n in (231, 189, 153, 110, 68
 
 def terminal(heatmaps: Sequence[Heatmap]) -> RenderableType:
     """Header, coloured tokens and what the scores account for, one heat map under the other; the legend closes."""
-    return _Terminal(tuple(rows(heatmaps)))
+    return _TextTerminal(tuple(rows(heatmaps)))
 
 
 @dataclass(frozen=True)
-class _Terminal:
+class _TextTerminal:
     """Rows that wait for the console: only it knows how many colours there are."""
 
     rows: tuple[TextRow, ...]

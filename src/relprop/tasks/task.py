@@ -1,0 +1,47 @@
+"""The protocol of a task, and what is asked and answered of one example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from relprop.types import Attribution
+
+
+@dataclass(frozen=True)
+class Query:
+    """One example as the model reads it, and what is explained of it."""
+
+    row: Any  # the reader's
+    target: Any  # as `relprop.attribute` takes it
+    answer: Answered | None = None  # where the task asked the model before
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What is said of one example: what was explained, and what the model predicts."""
+
+    target: str
+    prediction: str = ""
+    probability: float | None = None
+
+
+class Task(Protocol):
+    """What a model is asked."""
+
+    @property
+    def name(self) -> str:
+        """What its examples are called in messages: "texts"."""
+
+    def check_evaluation(self) -> None:
+        """Raise InputError where no class's probability can be read, as `Explainer.evaluate` does."""
+
+    def target(self, target: Any) -> Any:
+        """A target of the user's as `relprop.attribute` takes it."""
+
+    def queries(self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None) -> list[Query]:
+        """Every example read, with its target."""
+
+    def answered(self, query: Query, found: Attribution, number: int) -> Answered:
+        """What is said of the example in row `number` of the batch."""
