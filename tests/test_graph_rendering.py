@@ -345,7 +345,7 @@ def test_a_saved_picture_has_the_colours(tmp_path: Path) -> None:
         return np.argwhere(np.abs(upper - rgb).max(-1) <= 1)
 
     assert min(len(where(RED)), len(where(BLUE))) > 300
-    drawing = told(drawn(explained.graph_map()))
+    drawing = told(drawn(explained.drawings[0][1]))
     side = np.sign(middle(drawing["O5: +2.000"])[0] - middle(drawing["C0: -2.000"])[0])
     assert np.sign(where(RED)[:, 1].mean() - where(BLUE)[:, 1].mean()) == side
     assert (pixels[:, -5:] == 255).all()
@@ -371,8 +371,8 @@ def explainer() -> Explainer:
 def test_explanations_are_saved(explainer: Explainer, tmp_path: Path, ending: str) -> None:
     """Several graphs by several methods, edges where a method has them."""
     found = explainer([ASPIRIN, "CCO"], method=["gae", "lrp_ah_ln"], pairs=True)
-    assert found[0][0].edges is not None
-    assert found[0][1].edges is None
+    assert found[0][0].part.edges is not None
+    assert found[0][1].part.edges is None
     path = tmp_path / f"x.{ending}"
     save([one for each in found for one in each], path)
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF", "html": b"<!DOCTYPE html>", "json": b"["}[ending]
@@ -393,12 +393,12 @@ def test_a_notebook_shows_a_fragment(explainer: Explainer) -> None:
 def test_json_draws_again(graph: Graph | str) -> None:
     graph = from_smiles(graph) if isinstance(graph, str) else graph
     scores, edges = np.linspace(-1, 1, len(graph)), np.linspace(0, 1, len(graph.edges))
-    first = of_graph(graph, scores, "gae", "yes", 1.5, 0.5, "no", 0.75, None, 0.1, edges)
+    first = of_graph(graph, scores, "gae", "yes", 1.5, 0.5, "no", 0.75, None, 0.1, edges=edges)
     again = Explanation.from_json(first.to_json())
-    assert drawn(again.graph_map()) == drawn(first.graph_map())
+    assert drawn(again.drawings[0][1]) == drawn(first.drawings[0][1])
     assert again.to_json() == first.to_json()
-    assert np.array_equal(again.graph.nodes, graph.nodes)
-    assert np.array_equal(again.graph.edge_types, graph.edge_types)
+    assert np.array_equal(again.part.graph.nodes, graph.nodes)
+    assert np.array_equal(again.part.graph.edge_types, graph.edge_types)
 
 
 def test_json_keeps_the_ledger_and_leaves_out_a_foreign_graph(explainer: Explainer) -> None:
@@ -411,7 +411,7 @@ def test_json_keeps_the_ledger_and_leaves_out_a_foreign_graph(explainer: Explain
     graph = from_networkx(ring)
     assert Explanation.from_json(
         of_graph(graph, np.ones(4), "gae", "yes", 1.0).to_json()
-    ).graph.source is None  # fmt: skip
+    ).part.graph.source is None  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["no JSON", "[1]", "{}", '{"schema_version": 1, "kind": "image"}'])

@@ -448,7 +448,7 @@ def test_a_bright_spot_is_mapped_back_to_itself(view: str, size: tuple[int, int]
         seen = pixels(own, image)[0] - pixels(own, Image.new("RGB", size))[0]
         lit = nn.functional.adaptive_avg_pool2d(seen[None], 4)[0]
         scores = (lit == lit.max()).double().numpy() if lit.max() > 1e-3 else np.zeros((4, 4))
-        one = of_image(image, scores, frame(own, size), "rollout", "", 1.0).map()
+        one = of_image(image, scores, frame(own, size), "rollout", "", 1.0).part.map()
         if not (left < x < right and top < y < bottom):
             assert one[int(y), int(x)] == 0
         elif left + step / 2 < x < right - step / 2 and top + step / 2 < y < bottom - step / 2:
@@ -458,7 +458,7 @@ def test_a_bright_spot_is_mapped_back_to_itself(view: str, size: tuple[int, int]
 def test_the_map_is_bilinear_and_0_where_the_model_does_not_see() -> None:
     """A ramp of scores over the middle of a wide picture: straight between the patches' centres, 0 outside."""
     scores = np.arange(4.0)[None].repeat(2, 0) + 1
-    found = of_image(picture(100, 20), scores, Frame(30, 0, 70, 20), "rollout", "", 1.0).map()
+    found = of_image(picture(100, 20), scores, Frame(30, 0, 70, 20), "rollout", "", 1.0).part.map()
     assert found.shape == (20, 100)
     assert not found[:, :30].any()
     assert not found[:, 70:].any()
@@ -472,12 +472,12 @@ def test_scores_of_a_cropped_picture_are_drawn_in_the_frame() -> None:
     """Through the explainer: a wide picture under CLIP's processor."""
     found = explainer("CLIPForImageClassification")(picture(120, 40))
     left, _, right, _ = cropped(120, 40)
-    shown = found.image_map().scores
+    shown = found.drawings[0][1].scores
     assert shown.shape == (40, 120)
     assert not shown[:, : int(left) - 1].any()
     assert not shown[:, int(right) + 2 :].any()
     assert shown[20, int(left) + 2 : int(right) - 2].all()
-    full = vit()(picture(120, 40)).image_map()
+    full = vit()(picture(120, 40)).drawings[0][1]
     assert full.scores.shape == (4, 4)
 
 

@@ -480,7 +480,7 @@ def test_the_terminal_underlines_the_answer() -> None:
     from relprop.render.text.terminal import terminal
 
     e = finder()(question="what is it?", context=FAR)
-    lines = Console(width=400, color_system="truecolor", force_terminal=True).render_lines(terminal([e.heatmap()]))
+    lines = Console(width=400, color_system="truecolor", force_terminal=True).render_lines(terminal([e.drawings[0][1]]))
     underlined = ["".join(s.text for s in line if s.style and s.style.underline) for line in lines]
     assert [text for text in underlined if text] == ["Seductive movie", "the answer"]
 
@@ -490,9 +490,9 @@ def test_pictures_frame_the_answer() -> None:
     from matplotlib.patches import FancyBboxPatch
 
     e = finder()(question="what is it?", context=FAR)
-    frames = [one for one in draw([e.heatmap()]).artists if isinstance(one, FancyBboxPatch) and not one.get_fill()]
+    frames = [one for one in draw([e.drawings[0][1]]).artists if isinstance(one, FancyBboxPatch) and not one.get_fill()]
     assert len(frames) == 2
-    plain = draw([Explainer(*tiny("bert"))("good").heatmap()])
+    plain = draw([Explainer(*tiny("bert"))("good").drawings[0][1]])
     assert not [one for one in plain.artists if isinstance(one, FancyBboxPatch) and not one.get_fill()]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from relprop.bootstrap import LEVEL, Floats, bootstrap, mean
 from relprop.metrics import METRICS, Curve, merged
-from relprop.metrics.results import Ints
+from relprop.metrics.score_arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)
