@@ -414,16 +414,16 @@ def test_json_keeps_the_ledger_and_leaves_out_a_foreign_graph(explainer: Explain
     ).part.graph.source is None  # fmt: skip
 
 
-@pytest.mark.parametrize("text", ["no JSON", "[1]", "{}", '{"schema_version": 1, "kind": "image"}'])
-def test_json_of_another_kind_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="no graph's explanation saved by relprop"):
+@pytest.mark.parametrize("text", ["no JSON", "[1]", "{}"])
+def test_json_of_something_else_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="this is no explanation saved by relprop"):
         Explanation.from_json(text)
 
 
 def test_damaged_json_is_refused() -> None:
     text = of_graph(from_smiles("CCO"), np.ones(3), "gae", "yes", 1.0).to_json()
     for damaged in (text.replace('"names"', '"nouns"'), text.replace("[[0, 1]", "[[0, 9]"), text[:-3]):
-        with pytest.raises(InputError, match="no graph's explanation saved by relprop"):
+        with pytest.raises(InputError, match="is no explanation saved by relprop|saved explanation is damaged"):
             Explanation.from_json(damaged)
 
 
@@ -442,8 +442,8 @@ def test_show_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_strongest_are_told_first() -> None:
     found = of_graph(from_smiles("CCO"), np.array([1.0, -3, 2]), "lrp", "yes", 1.0, edges=np.array([1.0, -2]))
     assert found.top(2) == [("C1", -3.0), ("O2", 2.0)]
-    assert found.top_edges(1) == [(("C1", "O2"), -2.0)]
-    assert of_graph(from_smiles("CCO"), np.ones(3), "lrp", "yes", 1.0).top_edges() == []
+    assert found.part.top_edges(1) == [(("C1", "O2"), -2.0)]
+    assert of_graph(from_smiles("CCO"), np.ones(3), "lrp", "yes", 1.0).part.top_edges() == []
 
 
 def test_the_poles_are_the_palettes() -> None:

@@ -1,6 +1,6 @@
 """Files that relprop 0.1 wrote (schema version 1, golden/explanations-v1) load as the one Explanation of today.
 
-They were written by the last commit that had one class per kind of input. Same numbers, drawn again, saved as version 2.
+Written by the last commit that had one class per kind of input. Same numbers, drawn again, saved as version 2.
 """
 
 from __future__ import annotations
