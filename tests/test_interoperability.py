@@ -186,7 +186,7 @@ def test_there_and_back(page: SimpleNamespace, two_sided: bool, hidden: int) -> 
             fields[name] = None if fields[name] is None else fields[name][..., None] * shares
     back = page.from_inseq(one, SimpleNamespace(**fields), "theirs")
     np.testing.assert_allclose(back.matrix, one.matrix)
-    assert replace(back, scores=one.scores) == replace(one, method="theirs")
+    assert replace(back, parts=one.parts) == replace(one, method="theirs")
 
 
 def test_quantus_gets_a_map_a_picture(page: SimpleNamespace) -> None:
