@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,9 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import relprop.part
-import relprop.readers
-import relprop.tasks
 from relprop.errors import InputError, UnknownNameError
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
@@ -26,8 +22,15 @@ from relprop.tasks.classes import ClassScore
 from relprop.types import Attribution
 from tokenizers_for_tests import tiny
 
-READER, TASK = "test_extension_points:smell_reader", "test_extension_points:smell_task"
 ODOURS = (3.0, 1.0, 4.0)
+ENTRY_POINTS = """
+[relprop.readers]
+smells = test_extension_points:smell_reader
+[relprop.tasks]
+smells = test_extension_points:smell_task
+[relprop.parts]
+smell = test_extension_points:SmellPart
+"""
 
 
 class Nose(nn.Module):
@@ -131,21 +134,13 @@ def smell_task(model: nn.Module, reader: Any) -> StrongestClass | None:
     return StrongestClass(model, reader) if reader.name == "smells" else None
 
 
-def install(patch: pytest.MonkeyPatch, module: Any, group: str, **points: str) -> None:
-    """As if a package with these entry points were installed."""
-
-    def found(**asked: str) -> list[EntryPoint]:
-        return [EntryPoint(name, value, group) for name, value in points.items() if asked == {"group": group}]
-
-    patch.setattr(module, "entry_points", found)
-
-
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A reader, a task, a kind of part and its renderers."""
-    install(monkeypatch, relprop.readers, "relprop.readers", smells=READER)
-    install(monkeypatch, relprop.tasks, "relprop.tasks", smells=TASK)
-    install(monkeypatch, relprop.part, "relprop.parts", smell="test_extension_points:SmellPart")
+    """A package with a reader, a task, a kind of part and its renderers, as pip leaves it behind."""
+    info = tmp_path / "smells-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: smells\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
     package = tmp_path / "smell_rendering"
     package.mkdir()
     (package / "terminal.py").write_text("def terminal(drawings):\n    return '\\n'.join(drawings)\n")
