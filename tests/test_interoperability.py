@@ -91,7 +91,7 @@ def test_a_picture_has_a_row_a_patch() -> None:
     one = of_image(Image.new("RGB", (90, 60)), scores, Frame(0, 10, 90, 50), "lrp", "cat", 2.5, 0.5, "a.jpg")
     frame = one.to_frame()
     assert list(frame) == [
-        "row", "column", "left", "top", "right", "bottom", "special", "score", "method", "target", "value", "name",
+        "row", "column", "left", "top", "right", "bottom", "special", "score", "name", "method", "target", "value",
     ]  # fmt: skip
     assert frame.score.tolist() == [1, 2, 3, 4, 5, 6, 0.5]
     assert frame.score.sum() == one.accounted

@@ -59,6 +59,16 @@ def test_texts_have_the_same_units_and_scores(name: str) -> None:
     assert (new.part.answer is not None) is (name == "answer")
 
 
+def test_fields_that_came_later_may_be_missing() -> None:
+    """The first files of version 1 knew no answers, notes or words."""
+    old = saved("answer")
+    for name in ("answer", "truncated", "merged", "baseline"):
+        del old[name]
+    new = Explanation.from_json(json.dumps(old))
+    assert (new.part.answer, new.part.truncated, new.part.merged, new.baseline) == (None, None, False, None)
+    assert new.scores == tuple(old["scores"])
+
+
 def test_pictures_have_the_same_grid() -> None:
     old, new = saved("picture"), loaded("picture")
     assert new.scores.tolist() == old["scores"]
