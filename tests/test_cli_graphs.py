@@ -52,8 +52,8 @@ def test_a_molecule_is_shown_and_written(tmp_path: Path) -> None:
         ("gae", "inhibitor"), ("lrp_ah_ln", "inhibitor"),
         ("gae", "no inhibitor - inhibitor"), ("lrp_ah_ln", "no inhibitor - inhibitor"),
     ]  # fmt: skip
-    assert found[0].edges is not None
-    assert found[1].edges is None
+    assert found[0].part.edges is not None
+    assert found[1].part.edges is None
     assert np.allclose(found[1].scores, Explainer("molecules")(ASPIRIN, target="inhibitor", method="lrp_ah_ln").scores)
 
 
@@ -131,18 +131,18 @@ def test_pictures_are_read_grey_from_path_pillow_and_array(digit: Path) -> None:
     explainer = Explainer(graphormer(POINTS))
     with Image.open(digit) as picture:
         found = explainer([str(digit), digit, picture, np.asarray(picture.convert("L")) / 255])
-    assert [one.graph.title for one in found] == ["seven.png", "seven.png", "", ""]
+    assert [one.part.graph.title for one in found] == ["seven.png", "seven.png", "", ""]
     for one in found[1:]:
-        assert np.array_equal(one.graph.nodes, found[0].graph.nodes)
+        assert np.array_equal(one.part.graph.nodes, found[0].part.graph.nodes)
         assert np.allclose(one.scores, found[0].scores)
-    assert 0.9 < found[0].graph.nodes[:, 0].max() <= 1
+    assert 0.9 < found[0].part.graph.nodes[:, 0].max() <= 1
     with pytest.raises(InputError, match='there is no image "CCO"'):
         explainer("CCO")
 
 
 def test_a_model_that_does_not_say_what_it_reads_takes_smiles() -> None:
     silent = Settings(**{**MOLECULES.__dict__, "reads": ""})
-    assert len(Explainer(graphormer(silent))("CCO").graph) == 3
+    assert len(Explainer(graphormer(silent))("CCO").part.graph) == 3
 
 
 def test_mistakes(digit: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from language_models import explainer_of
-from relprop import Continuation
 from relprop.cli import main
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
@@ -60,8 +59,8 @@ def test_generate(relprop: Any, folders: dict[str, str], tmp_path: Any) -> None:
     assert run.code == 0
     assert run.err.split() == [word for file in files for word in ("wrote", str(file))]
     assert "sum of 4 generated tokens" in run.out
-    assert f"{found.generated[2].value:+.3f}" in run.out
-    loaded = Continuation.from_json(files[2].read_text())
+    assert f"{found.steps[2].value:+.3f}" in run.out
+    loaded = Explanation.from_json(files[2].read_text())
     assert loaded.continuation == found.continuation
     assert loaded.matrix == pytest.approx(found.matrix, abs=1e-5)
     assert "<!DOCTYPE html>" in files[0].read_text()
@@ -72,22 +71,23 @@ def test_next_token(relprop: Any, folders: dict[str, str]) -> None:
     run = relprop("explain", "--lm", folders["lm"], PROMPT, "--json", "-")
     assert Explanation.from_json(run.out).target == Explainer(*tiny("lm"))(PROMPT).target
     run = relprop("explain", "--lm", folders["t5"], "w30 w31", "--json", "-")
-    assert [unit.text for unit in Explanation.from_json(run.out).units] == ["w30", "w31", "</s>", "<pad>"]
+    parts = Explanation.from_json(run.out).parts
+    assert [[unit.text for unit in part.units] for part in parts] == [["w30", "w31", "</s>"], ["<pad>"]]
 
 
 def test_given_words_against_others(relprop: Any, folders: dict[str, str]) -> None:
     asked = ("--continuation", " good", "--against", " bad", "--words", "--json", "-")
     run = relprop("explain", "--lm", folders["lm"], PROMPT, *asked)
-    found = Continuation.from_json(run.out)
-    assert (found.generated[0].target, found.merged) == ("' good' - ' bad'", True)
+    found = Explanation.from_json(run.out)
+    assert (found.steps[0].target, found.part.merged) == ("' good' - ' bad'", True)
     run = relprop("explain", "--lm", folders["lm"], PROMPT, "--generate", 1, "--against", "runner-up", "--json", "-")
-    one = Continuation.from_json(run.out).generated[0]
+    one = Explanation.from_json(run.out).steps[0]
     assert one.target.endswith(f" - {one.runner_up}")
 
 
 def test_every_line_of_a_pipe(relprop: Any, folders: dict[str, str]) -> None:
     run = relprop("explain", "--lm", folders["lm"], "--generate", 1, "--json", "-", stdin=b"good\nthe bad movie\n")
-    assert [Continuation.from_json(line).prompt for line in run.out.splitlines()] == ["good", "the bad movie"]
+    assert [Explanation.from_json(line).prompt for line in run.out.splitlines()] == ["good", "the bad movie"]
 
 
 def test_questions(relprop: Any, folders: dict[str, str], tmp_path: Any) -> None:

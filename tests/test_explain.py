@@ -330,7 +330,7 @@ def test_plain_ledgers(explainer):
     for method in ("gradient", "rollout", "lrp"):  # norms, attention, and relevance that starts from 1
         scores = explainer(TEXT, method=method)
         assert scores.ledger is None
-        assert not scores.heatmap().shares
+        assert not scores.drawings[0][1].shares
 
 
 def test_integrated_gradients_start_from_masked_words(explainer):
@@ -358,8 +358,8 @@ def test_long_texts_are_cut_with_a_warning(explainer):
         with pytest.warns(TruncationWarning, match=rf"102 tokens, {kept} are read: cut off from character"):
             e = explainer(text, max_length=max_length)
         assert len(e.units) == kept
-        assert e.truncated in e.heatmap().note
-    assert explainer("good", max_length=500).truncated is None
+        assert e.part.truncated in e.drawings[0][1].note
+    assert explainer("good", max_length=500).part.truncated is None
 
 
 def test_progress(explainer, capfd, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from explanations import changed, of_text
-from relprop.errors import InputError
+from relprop.errors import InputError, RelpropError
 from relprop.explanation import Explanation, save, show, to_html
 from relprop.saved_explanations import SCHEMA_VERSION
 from relprop.types import Entry, Ledger, Unit
@@ -187,7 +187,7 @@ def test_numbers_that_json_lacks_are_refused(number):
 )
 def test_what_is_no_explanation_is_refused(text, message):
     """One sentence for foreign, newer and damaged files."""
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(RelpropError, match=message) as caught:
         Explanation.from_json(text)
     assert "\n" not in str(caught.value)
 

@@ -77,7 +77,7 @@ def test_a_batch_gives_what_each_graph_gives_alone(molecules: Explainer, shapes:
         for one, graph in zip(together, given, strict=True):
             alone = scored(explainer, graph, method)
             assert np.allclose(one.scores, alone.scores, atol=1e-10)
-            assert one.rest == pytest.approx(alone.rest, abs=1e-10)
+            assert one.part.rest == pytest.approx(alone.part.rest, abs=1e-10)
 
 
 @pytest.mark.parametrize("method", [name for name in EVERY if name not in SAMPLED])
@@ -86,7 +86,7 @@ def test_numbering_nodes_otherwise_moves_their_scores(molecules: Explainer, shap
         order = np.random.default_rng(3).permutation(len(graph))
         first, other = scored(explainer, graph, method), scored(explainer, graph.subgraph(order), method)
         assert np.abs(first.scores[order] - other.scores).max() < 1e-10
-        assert first.rest == pytest.approx(other.rest, abs=1e-10)
+        assert first.part.rest == pytest.approx(other.part.rest, abs=1e-10)
 
 
 @pytest.mark.parametrize("method", EVERY)
@@ -185,13 +185,13 @@ def test_what_goes_along_edges(molecules: Explainer, method: str) -> None:
     graph = from_smiles(ASPIRIN)
     found = molecules(graph, method=method, target=1, pairs=True, ledger=False)
     plain = molecules(graph, method=method, target=1, ledger=False)
-    assert plain.edges is None
+    assert plain.part.edges is None
     assert np.array_equal(found.scores, plain.scores)
-    assert found.edges.shape == (len(graph.edges),)
-    assert (found.edges >= 0).all()
-    assert found.edges.max() > 0
+    assert found.part.edges.shape == (len(graph.edges),)
+    assert (found.part.edges >= 0).all()
+    assert found.part.edges.max() > 0
     carried = attribute(molecules.model, batch([graph]), 1, method, pairs=True).pairs[0]
-    for (a, b), score in zip(graph.edges, found.edges, strict=True):
+    for (a, b), score in zip(graph.edges, found.part.edges, strict=True):
         assert score == pytest.approx(float(carried[1 + a, 1 + b] + carried[1 + b, 1 + a]), abs=1e-14)
 
 

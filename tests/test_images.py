@@ -153,8 +153,8 @@ def test_each_score_belongs_to_its_patch(
     np.testing.assert_array_equal(found.scores, plain[torch.tensor(table)].numpy())
     others = OTHER_TOKENS.get(next((key for key in OTHER_TOKENS if architecture.startswith(key)), ""), 1)
     assert len(plain) == found.scores.size + others
-    assert found.rest == pytest.approx((plain.sum() - found.scores.sum()).item(), abs=1e-12)
-    assert (found.rest == 0) == (others == 0)
+    assert found.part.rest == pytest.approx((plain.sum() - found.scores.sum()).item(), abs=1e-12)
+    assert (found.part.rest == 0) == (others == 0)
 
 
 class Toy(nn.Module):
@@ -247,7 +247,7 @@ def test_every_method(architecture: str, method: str) -> None:
         assert one.scores.shape == ((32, 32) if method in PIXELS else (side, side))
         assert np.isfinite(one.scores).all()
         np.testing.assert_allclose(one.scores, other.scores, rtol=1e-6, atol=1e-10 * np.abs(other.scores).max())
-        assert one.rest == pytest.approx(other.rest, rel=1e-6, abs=1e-12)
+        assert one.part.rest == pytest.approx(other.part.rest, rel=1e-6, abs=1e-12)
     assert len({one.scores.tobytes() for one in together}) == 3 or method in ("cam", "grad_cam")
 
 
@@ -404,8 +404,8 @@ def test_pictures_of_a_few_pixels(view: str, size: tuple[int, int]) -> None:
     assert found.right > found.left
     assert found.bottom > found.top
     one = of_image(picture(*size), np.ones((4, 4)), found, "rollout", "", 1.0)
-    assert one.map().shape == (size[1], size[0])
-    assert one.map()[size[1] // 2, size[0] // 2] == 1
+    assert one.part.map().shape == (size[1], size[0])
+    assert one.part.map()[size[1] // 2, size[0] // 2] == 1
 
 
 class Own:
@@ -448,7 +448,7 @@ def test_a_bright_spot_is_mapped_back_to_itself(view: str, size: tuple[int, int]
         seen = pixels(own, image)[0] - pixels(own, Image.new("RGB", size))[0]
         lit = nn.functional.adaptive_avg_pool2d(seen[None], 4)[0]
         scores = (lit == lit.max()).double().numpy() if lit.max() > 1e-3 else np.zeros((4, 4))
-        one = of_image(image, scores, frame(own, size), "rollout", "", 1.0).map()
+        one = of_image(image, scores, frame(own, size), "rollout", "", 1.0).part.map()
         if not (left < x < right and top < y < bottom):
             assert one[int(y), int(x)] == 0
         elif left + step / 2 < x < right - step / 2 and top + step / 2 < y < bottom - step / 2:
@@ -458,7 +458,7 @@ def test_a_bright_spot_is_mapped_back_to_itself(view: str, size: tuple[int, int]
 def test_the_map_is_bilinear_and_0_where_the_model_does_not_see() -> None:
     """A ramp of scores over the middle of a wide picture: straight between the patches' centres, 0 outside."""
     scores = np.arange(4.0)[None].repeat(2, 0) + 1
-    found = of_image(picture(100, 20), scores, Frame(30, 0, 70, 20), "rollout", "", 1.0).map()
+    found = of_image(picture(100, 20), scores, Frame(30, 0, 70, 20), "rollout", "", 1.0).part.map()
     assert found.shape == (20, 100)
     assert not found[:, :30].any()
     assert not found[:, 70:].any()
@@ -472,12 +472,12 @@ def test_scores_of_a_cropped_picture_are_drawn_in_the_frame() -> None:
     """Through the explainer: a wide picture under CLIP's processor."""
     found = explainer("CLIPForImageClassification")(picture(120, 40))
     left, _, right, _ = cropped(120, 40)
-    shown = found.image_map().scores
+    shown = found.drawings[0][1].scores
     assert shown.shape == (40, 120)
     assert not shown[:, : int(left) - 1].any()
     assert not shown[:, int(right) + 2 :].any()
     assert shown[20, int(left) + 2 : int(right) - 2].all()
-    full = vit()(picture(120, 40)).image_map()
+    full = vit()(picture(120, 40)).drawings[0][1]
     assert full.scores.shape == (4, 4)
 
 
@@ -546,7 +546,7 @@ def test_paths_of_either_kind(tmp_path: Path) -> None:
     bands().quantize(8).save(tmp_path / "clear.png", transparency=bands().quantize(8).getpixel((0, 0)))
     for path in (tmp_path / "bands.png", str(tmp_path / "bands.png")):
         assert opened_picture(path).tobytes() == bands().tobytes()
-        assert vit()(path).name == "bands.png"
+        assert vit()(path).part.file == "bands.png"
     assert opened_picture(tmp_path / "deep.png").getpixel((1, 0)) == (255, 255, 255)
     assert opened_picture(tmp_path / "clear.png").getpixel((0, 0)) == (255, 255, 255)
     assert opened_picture(tmp_path / "clear.png").getpixel((2, 0)) == (0, 255, 0)
@@ -561,7 +561,7 @@ def test_photographs_are_turned_upright(tmp_path: Path) -> None:
     assert found.size == (4, 6)
     assert found.getpixel((0, 0)) == (255, 0, 0)
     assert found.getpixel((0, 5)) == (0, 0, 255)
-    assert vit()(tmp_path / "turned.png").map().shape == (6, 4)
+    assert vit()(tmp_path / "turned.png").part.map().shape == (6, 4)
 
 
 def test_of_an_animation_the_first_frame_is_taken(tmp_path: Path) -> None:
@@ -659,8 +659,8 @@ def test_bombs_are_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_large_pictures_are_explained() -> None:
     """12 megapixels."""
     found = vit(torch.float32)(picture(4000, 3000))
-    assert found.frame == Frame(0, 0, 4000, 3000)
-    assert found.map().shape == (3000, 4000)
+    assert found.part.frame == Frame(0, 0, 4000, 3000)
+    assert found.part.map().shape == (3000, 4000)
 
 
 MISFITS: list[tuple[Any, str]] = [
@@ -758,7 +758,7 @@ def test_scores_of_pixels(architecture: str, method: str) -> None:
     assert found.scores.shape == (32, 32)
     assert np.isfinite(found.scores).all()
     assert (found.scores != 0).mean() > 0.9
-    assert found.rest == 0
+    assert found.part.rest == 0
 
 
 def test_pixels_are_in_the_order_of_the_image() -> None:
@@ -778,10 +778,10 @@ def test_there_are_no_words_in_a_picture() -> None:
 def test_special_tokens_may_be_left_out() -> None:
     """The class token's score goes, the map stays."""
     kept, dropped = vit()(picture()), vit()(picture(), special="drop")
-    assert kept.rest != 0
-    assert dropped.rest == 0
+    assert kept.part.rest != 0
+    assert dropped.part.rest == 0
     np.testing.assert_array_equal(dropped.scores, kept.scores)
-    assert dropped.accounted == pytest.approx(kept.accounted - kept.rest)
+    assert dropped.accounted == pytest.approx(kept.accounted - kept.part.rest)
 
 
 # The model, the results.
@@ -812,7 +812,7 @@ def test_a_list_keeps_its_order() -> None:
     for one, own, target in zip(found, given, [0, 1, 2, 1, 0], strict=True):
         alone = vit()(own, target=target)
         assert one.target == alone.target
-        assert one.image.tobytes() == opened_picture(own).tobytes()
+        assert one.part.image.tobytes() == opened_picture(own).tobytes()
         np.testing.assert_allclose(one.scores, alone.scores, rtol=1e-9, atol=1e-12)
     assert vit()([]) == []
 
@@ -824,7 +824,7 @@ def test_pictures_that_stay_of_different_shapes() -> None:
     found = explain([picture(48, 32), picture(32, 32), picture(48, 32, seed=1), picture(24, 56)])
     assert [one.scores.shape for one in found] == [(4, 6), (4, 4), (4, 6), (7, 3)]
     images = ImageReader(explain.model, keeping)
-    rows = images.encode([picture(48, 32), picture(32, 32), picture(48, 32), picture(48, 32)])
+    rows = [images.read(picture(width, 32)) for width in (48, 32, 48, 48)]
     assert images.batches(rows, 2) == [[1], [0, 2], [3]]
     np.testing.assert_allclose(found[2].scores, explain(picture(48, 32, seed=1)).scores, rtol=1e-9, atol=1e-12)
 
@@ -844,11 +844,14 @@ def test_json_holds_the_numbers() -> None:
     """Scores, frame, size and ledger as they are."""
     found = explainer("CLIPForImageClassification")(picture(), method="lrp_conservative")
     data = json.loads(found.to_json())
-    assert (data["schema_version"], data["kind"], data["method"]) == (1, "image", "lrp_conservative")
-    assert data["scores"] == found.scores.tolist()
-    assert data["size"] == [60, 40]
-    assert data["frame"] == [found.frame.left, found.frame.top, found.frame.right, found.frame.bottom]
-    assert (data["value"], data["rest"], data["target"]) == (found.value, found.rest, found.target)
+    assert (data["schema_version"], data["method"]) == (2, "lrp_conservative")
+    (part,) = data["parts"]
+    assert (part["kind"], part["name"], part["rest"]) == ("image", "pixel_values", found.part.rest)
+    assert part["scores"] == found.scores.tolist()
+    assert part["size"] == [60, 40]
+    frame = found.part.frame
+    assert part["frame"] == [frame.left, frame.top, frame.right, frame.bottom]
+    assert (data["value"], data["target"]) == (found.value, found.target)
     assert (data["prediction"], data["probability"]) == (found.prediction, found.probability)
     booked = sum(entry["value"] for entry in data["ledger"]["entries"])
     assert booked == pytest.approx(found.value)
@@ -860,12 +863,12 @@ def test_json_is_loaded_back_onto_its_picture() -> None:
     back = Explanation.from_json(found.to_json(), picture())
     assert back.to_json() == found.to_json()
     assert back.ledger == found.ledger
-    np.testing.assert_array_equal(back.map(), found.map())
-    np.testing.assert_array_equal(back.image, found.image)
+    np.testing.assert_array_equal(back.part.map(), found.part.map())
+    np.testing.assert_array_equal(back.part.image, found.part.image)
     with pytest.raises(InputError, match="of a picture of 60 x 40 pixels, not of 61 x 40"):
         Explanation.from_json(found.to_json(), picture().resize((61, 40)))
     for damaged in ("[]", "{}", "{", found.to_json().replace('"image"', '"graph"'), json.dumps({"schema_version": 1})):
-        with pytest.raises(InputError, match="no image's explanation"):
+        with pytest.raises(InputError, match="is no explanation saved by relprop|saved explanation is damaged"):
             Explanation.from_json(damaged, picture())
 
 
@@ -876,7 +879,7 @@ def test_results_are_saved(tmp_path: Path) -> None:
         found[0].save(tmp_path / f"one{ending}")
         assert (tmp_path / f"one{ending}").read_bytes().lower().startswith(start.lower())
     save(found, tmp_path / "both.json")
-    assert [one["scores"] for one in json.loads((tmp_path / "both.json").read_text())] == [
+    assert [one["parts"][0]["scores"] for one in json.loads((tmp_path / "both.json").read_text())] == [
         one.scores.tolist() for one in found
     ]
     assert found[0].to_html().count("<html") == 1
@@ -916,7 +919,7 @@ def test_digits_are_found_where_they_are(sample: dict[str, Any]) -> None:
     for label in sample["labels"]:
         found = explain(EMBEDDED["digits"] / "samples" / sample["file"], target=label)
         ink = np.array([[cell == "#" for cell in row] for row in sample["masks"][str(label)]])
-        shown = found.map()
+        shown = found.part.map()
         assert shown.shape == ink.shape
         assert shown[ink].mean() > 4 * np.abs(shown[~ink].mean())
         assert found.value > 0

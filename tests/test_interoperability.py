@@ -91,7 +91,7 @@ def test_a_picture_has_a_row_a_patch() -> None:
     one = of_image(Image.new("RGB", (90, 60)), scores, Frame(0, 10, 90, 50), "lrp", "cat", 2.5, 0.5, "a.jpg")
     frame = one.to_frame()
     assert list(frame) == [
-        "row", "column", "left", "top", "right", "bottom", "special", "score", "method", "target", "value", "name",
+        "row", "column", "left", "top", "right", "bottom", "special", "score", "name", "method", "target", "value",
     ]  # fmt: skip
     assert frame.score.tolist() == [1, 2, 3, 4, 5, 6, 0.5]
     assert frame.score.sum() == one.accounted
@@ -186,7 +186,7 @@ def test_there_and_back(page: SimpleNamespace, two_sided: bool, hidden: int) -> 
             fields[name] = None if fields[name] is None else fields[name][..., None] * shares
     back = page.from_inseq(one, SimpleNamespace(**fields), "theirs")
     np.testing.assert_allclose(back.matrix, one.matrix)
-    assert replace(back, scores=one.scores) == replace(one, method="theirs")
+    assert replace(back, parts=one.parts) == replace(one, method="theirs")
 
 
 def test_quantus_gets_a_map_a_picture(page: SimpleNamespace) -> None:

@@ -160,12 +160,15 @@ def test_the_next_token_of_an_encoder_decoder(architecture: str) -> None:
     explainer = explainer_of(architecture)
     first = explainer(PROMPT, generate=1)
     alone = explainer(PROMPT)
-    assert alone.units == first.units[:6]
-    assert alone.scores == pytest.approx(first.part.by_step[0][:6])
+    source, start = alone.parts
+    assert (source.units, start.units) == (first.parts[0].units, first.parts[1].units[:-1])
+    assert source.scores == pytest.approx(first.parts[0].by_step[0])
+    assert start.scores == pytest.approx(first.parts[1].by_step[0][:-1])
     assert alone.target == first.steps[0].target
     short, again = explainer(["w33", PROMPT])
-    assert again.scores == pytest.approx(alone.scores)
-    assert len(short.scores) == 3
+    for part, one in zip(again.parts, alone.parts, strict=True):
+        assert part.scores == pytest.approx(one.scores)
+    assert [len(part.scores) for part in short.parts] == [2, 1]
 
 
 def test_a_decoder_with_its_own_words() -> None:
@@ -306,7 +309,8 @@ def test_several_methods_and_several_prompts() -> None:
     assert [[one.method for one in each] for each in many] == [["lrp_ah_ln", "gradient"]] * 2
     assert many[1][0] == explainer("w20", generate=2, method="lrp_ah_ln")
     dropped = explainer_of("T5ForConditionalGeneration")(PROMPT, generate=2, special="drop")
-    assert not any(unit.special for unit in dropped.units)
+    assert [len(part.units) for part in dropped.parts] == [4, 2]
+    assert not any(unit.special for part in dropped.parts for unit in part.units)
 
 
 # What is refused, and what is right at the edges.

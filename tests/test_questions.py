@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
 from types import SimpleNamespace
@@ -118,7 +117,7 @@ def test_an_answer_far_in_the_context() -> None:
     begin = FAR.index("Seductive")
     assert e.prediction == "Seductive movie"
     assert e.target == "'Seductive movie'"
-    assert e.answer == (begin, begin + len("Seductive movie"))
+    assert e.part.answer == (begin, begin + len("Seductive movie"))
     assert e.value == pytest.approx(3 + 2)
     assert e.text == ("what is it?", FAR)
     for unit in e.units:
@@ -126,7 +125,7 @@ def test_an_answer_far_in_the_context() -> None:
             assert e.text[unit.segment][unit.start : unit.end] == unit.text
     scored = [unit.text for unit, score in zip(e.units, e.scores, strict=True) if score > 1e-3]
     assert scored == ["Seductive", "movie"]
-    found = re.fullmatch(r"window (\d+) of (\d+): characters (\d+) to (\d+) of the context", e.truncated)
+    found = re.fullmatch(r"window (\d+) of (\d+): characters (\d+) to (\d+) of the context", e.part.truncated)
     assert found
     number, count, first, last = map(int, found.groups())
     assert 1 < number < count
@@ -156,7 +155,7 @@ def test_the_likeliest_answer_of_all_windows() -> None:
                     best = max(best, (lead, (first.start, last.end), value, probability))
     e = explainer(question=QUESTION, context=FAR)
     assert best[0] > 0
-    assert e.answer == best[1]
+    assert e.part.answer == best[1]
     assert e.prediction == FAR[slice(*best[1])]
     assert (e.value, e.probability) == pytest.approx(best[2:], abs=1e-5)
 
@@ -165,9 +164,9 @@ def test_no_answer() -> None:
     """[CLS] scores above every answer: that is said, and that is explained."""
     for context, counts in ((CONTEXT, 1), (FILLER * 9, 5)):
         e = finder()(question="what?", context=context)
-        assert (e.prediction, e.target, e.answer) == ("(no answer)", "(no answer)", None)
+        assert (e.prediction, e.target, e.part.answer) == ("(no answer)", "(no answer)", None)
         assert e.value == pytest.approx(1.0)
-        assert ("of" in (e.truncated or "")) == (counts > 1)
+        assert ("of" in (e.part.truncated or "")) == (counts > 1)
         strongest, _ = e.top(1)[0]
         assert strongest.text == "[CLS]"
     assert finder()(question="what?", context=CONTEXT, target="start").target == "start of (no answer)"
@@ -182,7 +181,7 @@ def test_targets_are_the_logits_they_name(kind: str) -> None:
     explainer = reader(64, kind)
     start, end = logits(explainer)
     plain = explainer(question=QUESTION, context=CONTEXT)
-    assert plain.answer is not None
+    assert plain.part.answer is not None
     i, j = places(plain, plain.prediction)
     a, b = places(plain, "good")
     c, d = places(plain, "the plot")
@@ -209,7 +208,7 @@ def test_targets_are_the_logits_they_name(kind: str) -> None:
         assert e.probability == pytest.approx((start.softmax(0)[i] * end.softmax(0)[j]).item(), abs=1e-5)
     both = explainer([(QUESTION, CONTEXT)] * 2, target=["good", "start"])
     assert [one.target for one in both] == ["'good'", f"start of {plain.prediction!r}"]
-    assert [one.answer for one in both] == [(15, 19), plain.answer]
+    assert [one.part.answer for one in both] == [(15, 19), plain.part.answer]
 
 
 def test_of_several_places_the_best_is_explained() -> None:
@@ -222,17 +221,17 @@ def test_of_several_places_the_best_is_explained() -> None:
     assert len(alone) == 4
     best = max(alone, key=lambda i: (start[i] + end[i]).item())
     e = explainer(question=QUESTION, context=context, target="a")
-    assert e.answer == (units[best].start, units[best].end)
+    assert e.part.answer == (units[best].start, units[best].end)
     assert e.value == pytest.approx((start[best] + end[best]).item(), abs=1e-4)
     inside = explainer(question=QUESTION, context=context, target="lat")
-    assert context[slice(*inside.answer)].startswith("lat")  # type: ignore[misc]
+    assert context[slice(*inside.part.answer)].startswith("lat")  # type: ignore[misc]
 
 
 def test_a_given_answer_is_looked_for_in_every_window() -> None:
     e = finder()(question="what is it?", context=FAR, target="It is")
-    assert FAR[slice(*e.answer)] == "It is"
+    assert FAR[slice(*e.part.answer)] == "It is"
     assert e.prediction == "Seductive movie"
-    assert e.truncated.startswith("window ")
+    assert e.part.truncated.startswith("window ")
 
 
 @pytest.mark.parametrize(
@@ -297,8 +296,8 @@ def test_many_as_one(make: Any, method: str) -> None:
     for pair, target, found in zip(asked, targets, together, strict=True):
         e = explainer(pair, target=target, method=method, ledger=False)
         assert e.units == found.units
-        assert (e.target, e.prediction, e.answer, e.truncated) == (
-            found.target, found.prediction, found.answer, found.truncated,
+        assert (e.target, e.prediction, e.part.answer, e.part.truncated) == (
+            found.target, found.prediction, found.part.answer, found.part.truncated,
         )  # fmt: skip
         assert found.scores == pytest.approx(e.scores, abs=1e-5)
         assert (found.value, found.probability) == pytest.approx((e.value, e.probability), abs=1e-5)
@@ -319,8 +318,8 @@ def test_other_heads(name: str) -> None:
     asked = [(QUESTION, FAR), ("what?", CONTEXT)]
     for pair, found in zip(asked, explainer(asked, target="good", ledger=True), strict=True):
         e = explainer(pair, target="good")
-        assert pair[1][slice(*e.answer)] == "good"
-        assert (found.answer, found.truncated) == (e.answer, e.truncated)
+        assert pair[1][slice(*e.part.answer)] == "good"
+        assert (found.part.answer, found.part.truncated) == (e.part.answer, e.part.truncated)
         assert found.scores == pytest.approx(e.scores, abs=1e-5)
         assert e.ledger.closes(1e-3)
 
@@ -459,10 +458,7 @@ def test_only_the_answer_feeds_the_target(architecture: str, rules: Any) -> None
 def test_json_keeps_the_answer() -> None:
     e = finder()(question="what is it?", context=FAR)
     assert Explanation.from_json(e.to_json()) == e
-    older = {name: value for name, value in json.loads(e.to_json()).items() if name != "answer"}
-    assert Explanation.from_json(json.dumps(older)).answer is None
-    words = e.words()
-    assert words.answer == e.answer
+    assert e.words().part.answer == e.part.answer
 
 
 def test_html_frames_the_answer_as_one() -> None:
@@ -480,7 +476,7 @@ def test_the_terminal_underlines_the_answer() -> None:
     from relprop.render.text.terminal import terminal
 
     e = finder()(question="what is it?", context=FAR)
-    lines = Console(width=400, color_system="truecolor", force_terminal=True).render_lines(terminal([e.heatmap()]))
+    lines = Console(width=400, color_system="truecolor", force_terminal=True).render_lines(terminal([e.drawings[0][1]]))
     underlined = ["".join(s.text for s in line if s.style and s.style.underline) for line in lines]
     assert [text for text in underlined if text] == ["Seductive movie", "the answer"]
 
@@ -490,9 +486,9 @@ def test_pictures_frame_the_answer() -> None:
     from matplotlib.patches import FancyBboxPatch
 
     e = finder()(question="what is it?", context=FAR)
-    frames = [one for one in draw([e.heatmap()]).artists if isinstance(one, FancyBboxPatch) and not one.get_fill()]
+    frames = [one for one in draw([e.drawings[0][1]]).artists if isinstance(one, FancyBboxPatch) and not one.get_fill()]
     assert len(frames) == 2
-    plain = draw([Explainer(*tiny("bert"))("good").heatmap()])
+    plain = draw([Explainer(*tiny("bert"))("good").drawings[0][1]])
     assert not [one for one in plain.artists if isinstance(one, FancyBboxPatch) and not one.get_fill()]
 
 

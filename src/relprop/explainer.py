@@ -76,6 +76,10 @@ class Explainer:
     @overload
     def __call__(self, given: list[Any], *, method: str = ..., **options: Any) -> list[Explanation]: ...
     @overload
+    def __call__(self, *, question: list[str], method: list[str], **options: Any) -> list[list[Explanation]]: ...
+    @overload
+    def __call__(self, *, question: list[str], method: str = ..., **options: Any) -> list[Explanation]: ...
+    @overload
     def __call__(self, given: Any = ..., *, method: list[str], **options: Any) -> list[Explanation]: ...
     @overload
     def __call__(self, given: Any = ..., *, method: str = ..., **options: Any) -> Explanation: ...
@@ -131,6 +135,8 @@ class Explainer:
             done = self._explained(queries, asked, batch_size, progress)
         if special == "drop":
             done = [[one.without_special() for one in each] for each in done]
+        order = [list(asked).index(name) for name in methods]  # the same method may be named twice
+        done = [[each[k] for k in order] for each in done]
         results = done if isinstance(method, list) else [each[0] for each in done]
         return results[0] if single else results
 
@@ -275,6 +281,14 @@ def _embedded() -> Explainer:
     return Explainer("sentiment")
 
 
+@overload
+def explain(text: list[Any], *, method: list[str], **options: Any) -> list[list[Explanation]]: ...
+@overload
+def explain(text: list[Any], *, method: str = ..., **options: Any) -> list[Explanation]: ...
+@overload
+def explain(text: Any, *, method: list[str], **options: Any) -> list[Explanation]: ...
+@overload
+def explain(text: Any, *, method: str = ..., **options: Any) -> Explanation: ...
 def explain(text: Any, **options: Any) -> Any:
     """Explain with the embedded sentiment model: no download. Takes what `Explainer.__call__` takes."""
     return _embedded()(text, **options)

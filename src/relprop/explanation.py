@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FIGURES = (".png", ".svg", ".pdf")
 ENDINGS = (".html", ".json", *FIGURES)
+PICTURES = "relprop.render.image"
 
 
 @dataclass(frozen=True)
@@ -294,12 +295,13 @@ def show(explanations: Sequence[Explanation]) -> None:
 
 def to_html(explanations: Sequence[Explanation], *, contour: Contour = None) -> str:
     """One self-contained page for several explanations, stacked for comparison."""
-    kinds = _by_kind(explanations)
+    kinds = _by_kind(explanations, contour)
     if len(kinds) == 1:
         return _html(*kinds[0], full_page=True, contour=contour)
     from relprop.render.page import IMAGES, whole_page
 
-    return whole_page("\n".join(_html(*kind, full_page=False) for kind in kinds), "Relevance of the inputs", IMAGES)
+    fragments = [_html(*kind, full_page=False, contour=contour) for kind in kinds]
+    return whole_page("\n".join(fragments), "Relevance of the inputs", IMAGES)
 
 
 def _html(rendering: str, drawings: Sequence[Any], *, full_page: bool, contour: Contour = None) -> str:
@@ -324,25 +326,23 @@ def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, c
 
 
 def _save_figure(explanations: Sequence[Explanation], path: Path, contour: Contour) -> None:
-    kinds = _by_kind(explanations)
+    kinds = _by_kind(explanations, contour)
     if len(kinds) != 1:
         raise InputError(f"a figure holds one kind of input, and this has {len(kinds)}: save it as .html")
     rendering, drawings = kinds[0]
     import_module(f"{rendering}.figure").save(drawings, path, **_drawing_options(rendering, contour))
 
 
-def _by_kind(explanations: Sequence[Explanation]) -> list[tuple[str, list[Any]]]:
+def _by_kind(explanations: Sequence[Explanation], contour: Contour = None) -> list[tuple[str, list[Any]]]:
     """The drawings of all explanations, those of one kind together."""
     kinds: dict[str, list[Any]] = {}
     for one in explanations:
         for rendering, drawing in one.drawings:
             kinds.setdefault(rendering, []).append(drawing)
+    if contour is not None and PICTURES not in kinds:
+        raise InputError("a contour rings regions of pictures: leave it out here")
     return list(kinds.items())
 
 
 def _drawing_options(rendering: str, contour: Contour) -> dict[str, Any]:
-    if contour is None:
-        return {}
-    if rendering != "relprop.render.image":
-        raise InputError("a contour rings regions of pictures: leave it out here")
-    return {"contour": contour}
+    return {"contour": contour} if rendering == PICTURES and contour is not None else {}

@@ -62,7 +62,8 @@ def _refuse_constant(name: str) -> float:
 
 def _explanation(data: Mapping[str, Any], part: Saved) -> Saved:
     own = {name: data.get(name) for name in _COMMON}
-    return {**own, "prediction": data.get("prediction") or "", "signed": True, "parts": [part], "steps": []}
+    own |= {"prediction": data.get("prediction") or "", "signed": _signed(data["method"])}
+    return {**own, "parts": [part], "steps": []}
 
 
 def _text(data: Saved) -> Saved:
@@ -74,13 +75,13 @@ def _text(data: Saved) -> Saved:
 def _image(data: Saved) -> Saved:
     own = {name: data[name] for name in ("size", "scores", "frame", "rest")}
     part = {"kind": "image", "name": "pixel_values", **own, "file": data["name"]}
-    return {**_explanation(data, part), "signed": _signed(data["method"])}
+    return _explanation(data, part)
 
 
 def _graph(data: Saved) -> Saved:
     own = {name: data[name] for name in ("graph", "scores", "rest")}
     part = {"kind": "graph", "name": "nodes", **own, "edges": data["edge_scores"]}
-    return {**_explanation(data, part), "signed": _signed(data["method"])}
+    return _explanation(data, part)
 
 
 def _continuation(data: Saved) -> Saved:
@@ -113,6 +114,7 @@ def _continuation(data: Saved) -> Saved:
         "target": continuation_target(count),
         "value": sum(step["value"] for step in steps),
         "ledger": None,
+        "signed": _signed(data["method"]),
         "parts": parts,
         "steps": steps,
         "passes": data["passes"],
@@ -120,10 +122,11 @@ def _continuation(data: Saved) -> Saved:
 
 
 def _signed(method: str) -> bool:
+    """Version 1 left it to the method; one that is not installed is taken for signed."""
     import relprop.methods  # noqa: F401  (fills the registry)
     from relprop.registry import METHODS
 
-    return METHODS[method].signed
+    return method not in METHODS.names() or METHODS[method].signed
 
 
 _UPGRADES = {"text": _text, "image": _image, "graph": _graph, "continuation": _continuation}

@@ -19,7 +19,7 @@ from relprop.types import GeneratedToken, Unit
 FULL = 1000  # scores are told as thousandths of their row's strongest
 
 CSS = """
-.relprop .weave{line-height:2.15;padding:.55rem 0 .6rem;border-top:1px solid var(--line);overflow-wrap:anywhere}
+.relprop .generation{line-height:2.15;padding:.55rem 0 .6rem;border-top:1px solid var(--line);overflow-wrap:anywhere}
 .relprop .g{border-bottom:2px solid var(--soft);border-bottom-left-radius:0;border-bottom-right-radius:0}
 .relprop[data-ready] .g{cursor:pointer}
 .relprop .g:focus-visible,.relprop .g.on{outline:2px solid var(--ink);outline-offset:1px}
@@ -100,21 +100,21 @@ for (const root of document.querySelectorAll(".relprop.continuation:not([data-re
     const row = tokens.findIndex(token => token.matches(":focus-visible"));
     show(pinned === null && row >= 0 ? row : pinned);
   };
-  const weave = root.querySelector(".weave");
-  one.addEventListener("pointerover", event => {
+  const text = root.querySelector(".generation");
+  text.addEventListener("pointerover", event => {
     const row = of(event), i = units.indexOf(event.target);
     if (row >= 0 && pinned === null) show(row);
     if (i >= 0) units[i].title = shown === null ? titles[i]
       : i < rows[shown][1].length ? signed(rows[shown][1][i] * rows[shown][0] / FULL) : "";
   });
-  one.addEventListener("pointerleave", rest);
-  one.addEventListener("focusin", event => { const row = of(event); if (row >= 0) show(row); });
-  one.addEventListener("focusout", event => { if (!one.contains(event.relatedTarget)) rest(); });
-  one.addEventListener("click", event => {
+  text.addEventListener("pointerleave", rest);
+  text.addEventListener("focusin", event => { const row = of(event); if (row >= 0) show(row); });
+  text.addEventListener("focusout", event => { if (!text.contains(event.relatedTarget)) rest(); });
+  text.addEventListener("click", event => {
     const row = of(event);
     if (row >= 0) { focus(row); pin(pinned === row ? null : row); } else pin(null);
   });
-  one.addEventListener("keydown", event => {
+  text.addEventListener("keydown", event => {
     const row = of(event), moves = {ArrowRight: row + 1, ArrowDown: row + 1, ArrowLeft: row - 1, ArrowUp: row - 1,
       Home: 0, End: tokens.length - 1};
     if (row < 0) return;
@@ -147,7 +147,7 @@ def _fragment(one: GenerationMap, script: str) -> str:
     return (
         f'<div class="relprop continuation">\n<style>{PAGE_CSS}{CSS}{text.shade_rules()}</style>\n'
         f'<div class="subject">{subject([words.target])}{spans([words.method, *words.account])}</div>\n'
-        f'<div class="weave" dir="auto">{tokens}</div>\n<div class="detail" role="status"></div>\n{text.legend(False)}'
+        f'<div class="generation" dir="auto">{tokens}</div>\n<div class="detail" role="status"></div>\n{text.legend(False)}'
         f'<script type="application/json">{_data(one)}</script>\n<script>{script}</script></div>'
     )
 

@@ -60,7 +60,7 @@ class GraphMap:
 
     @property
     def is_mosaic(self) -> bool:
-        """Was the graph made of a picture's regions, one a node?"""
+        """Was the graph made of a picture's regions, one per node?"""
         regions = self.graph.source
         return isinstance(regions, np.ndarray) and regions.ndim == 2 and int(regions.max()) + 1 == len(self.graph)
 

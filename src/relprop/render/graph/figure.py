@@ -65,7 +65,7 @@ def save(maps: Sequence[GraphMap], path: str | os.PathLike[str]) -> None:
 
 
 def draw(maps: Sequence[GraphMap]) -> Figure:
-    """The grid: targets in the left column, the pictures that colours hide, a column a method; the legend below."""
+    """The grid: targets in the left column, the pictures that colours hide, a column per method; the legend below."""
     table = grid(maps)
     names = (*(["picture"] if covered(table) else []), *table.methods)
     rows = [_drawings(row, covered(table)) for row in table.rows]

@@ -78,7 +78,10 @@ class GraphPart(Part):
         edges = None if data["edges"] is None else np.array(data["edges"], dtype=np.float64)
         source = data["graph"]["source"]
         known = np.array(source) if isinstance(source, list) else source
-        graph = Graph.of(**{**data["graph"], "source": known})
+        try:
+            graph = Graph.of(**{**data["graph"], "source": known})
+        except InputError as error:  # here the file is damaged: nobody gave this graph
+            raise ValueError(error) from None
         scores = np.array(data["scores"], dtype=np.float64)
         return cls(**{**data, "graph": graph, "scores": scores, "edges": edges})
 

@@ -44,7 +44,7 @@ def save(
 
 
 def draw(maps: Sequence[ImageMap], *, contour: Contour = None, bound: Bound = None) -> Figure:
-    """The grid: targets in the left column, then the picture itself, then a column a method; the legend below."""
+    """The grid: targets in the left column, then the picture itself, then a column per method; the legend below."""
     table, limits = grid(maps), bounds(maps, bound)
     names = ("picture", *table.methods)
     width = min(CELL, max(SMALLEST, (ROOM - 2 * MARGIN - LABEL) / len(names) - GUTTER))
