@@ -142,7 +142,7 @@ def test_the_embedded_models_know_their_trade() -> None:
     found = Explainer("superpixels")([one, zero], method="lrp_ah_ln")
     assert [each.prediction for each in found] == ["1", "0"]
     for each, picture in zip(found, (one, zero), strict=True):
-        assert relevance_mass(each.scores, each.graph.source, picture > 127) > 0.8  # and they read the ink
+        assert relevance_mass(each.scores, each.part.graph.source, picture > 127) > 0.8  # and they read the ink
     molecules = Explainer("molecules")
     assert molecules("CN1C=NC2=C1C(=O)N(C(=O)N2C)C").prediction == "no inhibitor"
 
