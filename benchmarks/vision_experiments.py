@@ -28,7 +28,7 @@ import on_digits
 import relprop
 from cost import paired_ratios
 from picture_maps import digest
-from relprop import image_explanation
+from relprop import explanation
 from reporting import Number, Table, command, markdown, numbers, save
 
 OURS = on_breeds.OURS
@@ -115,7 +115,7 @@ def picture(args: argparse.Namespace) -> None:
     pairs = on_digits.draw(digits, args.data / "mnist", 1, args.seed)
     for label in pairs.classes[0].tolist():
         drawn += digits(pairs.images[0], target=label, method=list(args.methods), ledger=False)
-    image_explanation.save(drawn, args.out)
+    explanation.save(drawn, args.out)
     with Image.open(args.out) as whole:  # for print: a page shows less
         small = whole.convert("RGB").resize((whole.width * 2 // 3, whole.height * 2 // 3), Image.Resampling.LANCZOS)
     small.save(args.out, optimize=True)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from relprop.errors import InputError, TargetError
 from relprop.explainer import Explainer
@@ -68,4 +69,4 @@ def test_mistakes(explainer: Explainer) -> None:
     with pytest.raises(InputError, match='has no "blank" token'):
         explainer.evaluate(TEXTS[:1], methods=["random"], replacement="blank")
     with pytest.raises(InputError, match="on texts"):
-        Explainer("digits").evaluate([], methods=["random"])
+        Explainer("digits").evaluate([torch.zeros(56, 56)], methods=["random"])

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+import cost
 import evaluation
-import methods
 from relprop.metrics import faithfulness
 from test_text_metrics import MASK, Bag, normal, texts
 
@@ -54,12 +54,12 @@ def test_the_benchmark_compares_like_with_like(monkeypatch: pytest.MonkeyPatch, 
     """Counted in tokens read rather than seconds: as much as the ideal, and ten methods less than ten times one."""
     model, tokens = Pair(), evaluation.tokens_of(evaluation.sentences(4), left_out=left_out)
 
-    def duration(run: methods.Callable[[], None]) -> float:
+    def duration(run: cost.Callable[[], None]) -> float:
         before = model.read
         run()
         return model.read - before
 
-    monkeypatch.setattr(methods, "seconds", duration)
+    monkeypatch.setattr(cost, "seconds", duration)
     ten = evaluation.random_scores(tokens, 10)
     inputs, ratio = evaluation.to_ideal(model, tokens, ten, rounds=1)
     one, _ = evaluation.to_ideal(model, tokens, ten[:1], rounds=1)

@@ -18,8 +18,12 @@ from relprop.explanation import Explanation
 from relprop.graph.graphormer import Graphormer, Settings
 from relprop.graph.molecules import BONDS, CATEGORIES
 from relprop.registry import METHODS
+from relprop.render.image.part import Frame, ImagePart
+from relprop.render.text.part import TextPart
 from relprop.serve import Limits
+from relprop.serve.answers import flat_explanation
 from relprop.serve.options import MOST, OTHER_BOUNDS, option_types, typed_options
+from relprop.types import Unit
 from serving_for_tests import TEXT, Live, serving
 from test_images import picture, vit
 from tokenizers_for_tests import tiny
@@ -97,6 +101,19 @@ def test_the_answers_form_is_flat(live: Live) -> None:
         assert found["schema_version"] == 1
         assert common | own <= set(found)
     assert {"names", "edges", "places"} <= set(found["graph"])
+
+
+def test_two_texts_are_one_row_and_other_mixtures_keep_their_parts() -> None:
+    """As a model with a decoder reads them; version 1 has no form for a text beside a picture."""
+    source = TextPart("input_ids", ("good film",), (Unit("good", 0, 4), Unit("film", 5, 9)), (1.0, 2.0))
+    target = TextPart("decoder_input_ids", ("so",), (Unit("so", 0, 2),), (3.0,))
+    found = flat_explanation(Explanation((source, target), "lrp_ah_ln", "x", 6.0))
+    assert [(unit["text"], unit["segment"]) for unit in found["units"]] == [("good", 0), ("film", 0), ("so", 1)]
+    loaded = Explanation.from_json(json.dumps(found))
+    assert (loaded.text, loaded.scores) == (("good film", "so"), (1.0, 2.0, 3.0))
+    image = ImagePart("pixel_values", (2, 2), np.ones((1, 1)), Frame(0, 0, 2, 2))
+    mixed = Explanation((source, image), "lrp_ah_ln", "x", 4.0)
+    assert flat_explanation(mixed) == json.loads(mixed.to_json())
 
 
 # Health and what there is.

@@ -17,7 +17,7 @@ import pets as pets_training
 import relprop
 import vision_experiments
 from picture_maps import parsed
-from relprop import image_explanation
+from relprop import explanation
 from relprop.bench.kinds.picture_data import ARCHIVE
 from relprop.bootstrap import Floats, Statistic, mean
 from relprop.metrics import normalise, pixel_perturbation, segment
@@ -97,7 +97,7 @@ def test_two_heads_of_one_trunk(student: pets_training.PetStudent, data: Path, t
     assert two[1] != many[1]
     less = found["attention_last"]["breeds, less that of `transformer_attribution` in mIoU"]
     assert once(less, len(pets)) == pytest.approx(many[0] - many[1])
-    maps = np.stack([one.map() for one in heads.species(images, target=species, method="transformer_attribution")])
+    maps = np.stack([one.part.map() for one in heads.species(images, target=species, method="transformer_attribution")])
     true, border = np.stack([one.foreground for one in examples]), np.stack([one.ignore for one in examples])
     assert two[1] == pytest.approx(100 * segment(maps, true, border).summary()["mean_iou"])
     pixels = torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 for image in images])
@@ -225,8 +225,8 @@ def test_the_picture_shows_pets_and_both_classes_of_a_canvas(
     pair = on_digits.Pairs([canvas], np.array([[5, 8]]), np.zeros((1, 2, 56, 56), bool), 1)
     monkeypatch.setattr(on_digits, "draw", lambda *_: pair)
     drawn = []
-    keep = image_explanation.save
-    monkeypatch.setattr(image_explanation, "save", lambda every, path: (drawn.extend(every), keep(every, path)))
+    keep = explanation.save
+    monkeypatch.setattr(explanation, "save", lambda every, path: (drawn.extend(every), keep(every, path)))
     given = ["picture", "--data", str(data), "--out", str(tmp_path / "grid.png")]
     vision_experiments.main([*given, "--pets", "pet_1", "--methods", "rollout", "attn_lrp"])
     assert [one.method for one in drawn] == ["rollout", "attn_lrp"] * 3

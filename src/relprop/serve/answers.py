@@ -34,20 +34,18 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
 
     `Explanation.from_json` reads it. An explanation with inputs of several kinds keeps its parts, as version 2.
     """
-    kinds = {part.kind for part in one.parts}
-    if kinds not in ({"text"}, {"image"}, {"graph"}) or (kinds != {"text"} and len(one.parts) > 1):
-        return dict(json.loads(one.to_json()))
     common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
     common["ledger"] = None if one.ledger is None else asdict(one.ledger)
-    if kinds == {"text"}:
+    if len(one.texts) == len(one.parts):
         units, scores = joined_units(one.texts)
-        first = one.texts[0]
-        own = {"text": one.text, "units": [asdict(unit) for unit in units], "scores": scores}
-        return {**common, **own, "truncated": first.truncated, "merged": first.merged, "answer": first.answer}
-    part = one.part.to_dict()
-    if kinds == {"image"}:
+        own = {name: getattr(one.texts[0], name) for name in ("truncated", "merged", "answer")}
+        return {**common, "text": one.text, "units": [asdict(unit) for unit in units], "scores": scores, **own}
+    part = one.parts[0].to_dict()
+    if len(one.parts) == 1 and part["kind"] == "image":
         return {**common, **part, "name": part["file"]}
-    return {**common, **part, "edge_scores": part["edges"]}
+    if len(one.parts) == 1 and part["kind"] == "graph":
+        return {**common, **part, "edge_scores": part["edges"]}
+    return dict(json.loads(one.to_json()))
 
 
 def _json(answer: dict[str, Any]) -> str:
