@@ -125,7 +125,7 @@ def test_an_answer_longer_than_any_window_has_no_number(model: Path, tmp_path: P
     ("task", "message"),
     [
         ({"options": {"ks": [1]}}, 'option of answers "ks" is unknown'),
-        ({"metrics": ["aopc"]}, "answers take metrics of precision_at_k, pooled_recall_at_k; got aopc"),
+        ({"metrics": ["aopc"]}, "the metrics of answers are precision_at_k, pooled_recall_at_k; got aopc"),
         ({"of": "sentiment"}, '"sentiment" answers no questions'),
     ],
 )

@@ -12,11 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from relprop.bench.export import fingerprint, result_rows
-from relprop.bench.kinds import CellJob, faithfulness
+from relprop.bench.kinds import CellJob
+from relprop.bench.kinds.faithfulness import Faithfulness
 from relprop.bench.measurements import Measurements
 from relprop.bench.suite_folder import folder_state, resume_run
 from relprop.cli import app
-from relprop.cli.bench import _Pace, with_optional_values
+from relprop.cli.bench import with_optional_values
+from relprop.progress import Pace
 
 RELPROP = [sys.executable, "-c", "from relprop.cli import main; main()"]
 SUITE = """
@@ -105,19 +107,19 @@ def test_the_same_again_goes_on_and_another_suite_is_refused(suite, tmp_path):
 def test_a_dry_run_writes_nothing(suite, tmp_path):
     code, output = bench("run", suite, "--out", tmp_path / "out", "--data", suite.parent, "--dry-run")
     assert code == 0
-    assert "1 tasks are in order, 3 cells" in output
+    assert "1 tasks can be run, 3 cells" in output
     assert not (tmp_path / "out").exists()
 
 
 def test_a_cell_that_fails_is_set_aside_told_and_tried_again(suite, tmp_path, monkeypatch):
-    measure = faithfulness.measure
+    measure = Faithfulness.measure
 
-    def unlucky(job: CellJob) -> Measurements:
+    def unlucky(kind: Faithfulness, job: CellJob) -> Measurements:
         if job.places[0] == 2 and len(job.places) > 1:  # a whole cell, not the dry run's one example
             raise ValueError("no luck")
-        return measure(job)
+        return measure(kind, job)
 
-    monkeypatch.setattr(faithfulness, "measure", unlucky)
+    monkeypatch.setattr(Faithfulness, "measure", unlucky)
     out = tmp_path / "out"
     code, output = bench("run", suite, "--out", out, "--data", suite.parent, "--workers", 1)
     assert code == 1
@@ -125,7 +127,7 @@ def test_a_cell_that_fails_is_set_aside_told_and_tried_again(suite, tmp_path, mo
     assert "2 cells done, 1 set aside" in output
     assert bench("report", out)[0] == 0  # of what there is
     assert "no luck" in (out / "report.md").read_text()
-    monkeypatch.setattr(faithfulness, "measure", measure)
+    monkeypatch.setattr(Faithfulness, "measure", measure)
     assert bench("resume", out, "--workers", 1)[0] == 1  # set aside is set aside
     assert bench("resume", out, "--workers", 1, "--again")[0] == 0
     assert fingerprint(out) == fingerprint(ran(suite, tmp_path / "calm"))
@@ -149,7 +151,7 @@ def test_ctrl_c_stops_cleanly_and_the_rest_goes_on(suite, tmp_path):
         _, said = process.communicate(timeout=60)
     assert process.returncode in (0, 130), said  # 0: it was done before the signal came
     if process.returncode == 130:
-        assert "what is done is kept: relprop bench resume" in said
+        assert "results so far are kept: relprop bench resume" in said
         assert "Traceback" not in said
     assert resume_run(out).complete
 
@@ -162,7 +164,7 @@ def _some_done(out: Path) -> bool:
 
 
 def test_wrong_calls_say_what_to_do(suite, tmp_path):
-    assert '--data "nowhere" is no folder' in bench("run", suite, "--out", tmp_path / "o", "--data", "nowhere")[1]
+    assert '--data "nowhere" is not a folder' in bench("run", suite, "--out", tmp_path / "o", "--data", "nowhere")[1]
     assert "holds no benchmark results" in bench("resume", tmp_path)[1]
     assert "there are no results" in bench("list", tmp_path)[1]
     assert 'did you mean "song24"' in bench("run", "song-24", "--out", tmp_path / "o")[1]
@@ -172,15 +174,15 @@ def test_rate_and_time_left(monkeypatch):
     """From the first cell on, of those of this run; the next model's steps are counted anew."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    pace = _Pace()
+    pace = Pace()
     now[0] = 130.0
-    assert pace(11, 16) == "2.0 a minute, 0:02:30 left"  # ten were done before
+    assert pace(11, 16) == "2.0 per minute, 0:02:30 left"  # ten were done before
     now[0] = 160.0
-    assert pace(13, 16) == "3.0 a minute, 0:01:00 left"
+    assert pace(13, 16) == "3.0 per minute, 0:01:00 left"
     now[0] = 200.0
     pace(1, 9)
     now[0] = 260.0
-    assert pace(3, 9) == "2.0 a minute, 0:03:00 left"
+    assert pace(3, 9) == "2.0 per minute, 0:03:00 left"
 
 
 def test_ray_alone_means_a_local_cluster():

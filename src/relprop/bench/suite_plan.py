@@ -46,7 +46,9 @@ def plan_suite(
     samples: dict[str, tuple[Sequence[Any], list[int]]] = {}
     for task in suite.tasks:
         with _naming(task):
-            every = task_kind(task.kind).examples(suite.catalog, task, folder)
+            kind = task_kind(task.kind)
+            kind.check_options(task)
+            every = kind.examples(suite.catalog, task, folder)
             samples[task.name] = every, sample_indices(len(every), task.sample or suite.sample, suite.seed)
     where: dict[str, str] = {}
     models: dict[str, dict[str, Any]] = {}

@@ -60,11 +60,14 @@ def page_colours(text: str) -> str:
 
 def svg_file(plot: Plot, columns: int = 3) -> str:
     """The content of an SVG file with the legend and all panels, on white."""
-    across = min(columns, len(plot.panels))
+    across = max(2, min(columns, len(plot.panels)))
     down = -(-len(plot.panels) // across)
-    with rc_context(_SETTINGS):
-        figure = Figure(figsize=(max(across, 2) * WIDTH, down * HEIGHT), facecolor="white", layout="constrained")
-        every = figure.subplots(down, max(across, 2), squeeze=False).ravel()
+    names = [drawable(one.name, 40) for one in plot.legend]
+    per_row = max(1, int(72 * across * WIDTH / (50 + 0.65 * SMALL * max(map(len, names), default=0))))
+    height = down * HEIGHT + -(-len(names) // per_row) * 1.7 * SMALL / 72
+    with rc_context({**_SETTINGS, "figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.1}):
+        figure = Figure(figsize=(across * WIDTH, height), facecolor="white", layout="constrained")
+        every = figure.subplots(down, across, squeeze=False).ravel()
         for axes, panel in zip(every, plot.panels, strict=False):
             _draw(axes, panel)
         for axes in every[len(plot.panels) :]:
@@ -72,7 +75,10 @@ def svg_file(plot: Plot, columns: int = 3) -> str:
         if plot.legend:
             handles = [Line2D([], [], color=one.colour, linestyle=one.dash, linewidth=2) for one in plot.legend]
             names = [drawable(one.name, 40) for one in plot.legend]
-            figure.legend(handles, names, loc="outside upper left", ncols=2 * max(across, 2), frameon=False)
+            fitting = int(72 * across * WIDTH / (50 + 0.65 * SMALL * max(map(len, names))))
+            figure.legend(
+                handles, names, loc="outside upper left", ncols=max(1, fitting), frameon=False, fontsize=SMALL
+            )
         return _svg(figure, plot.caption)
 
 
@@ -86,7 +92,7 @@ def _svg(figure: Figure, title: str, transparent: bool = False) -> str:
 
 def _draw(axes: Axes, panel: Panel) -> None:
     for series in panel.series:
-        colour, alpha = series.style.colour, 1.0 if series.joined else 0.55
+        colour, alpha = series.style.colour, 1.0 if series.joined else 0.7
         xs, ys = zip(*series.points, strict=True)
         if series.intervals:
             lows, highs = zip(*series.intervals, strict=True)
