@@ -295,7 +295,7 @@ def test_heads_of_the_sample_need_no_data(tmp_path: Path) -> None:
 
 
 def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
-    """What was plan_suite on one file is not worked on with another."""
+    """What was planned on one file is not worked on with another."""
     asked = heads_suite(treebank="bank.conllu.gz")
     lines = gzip.decompress(SAMPLE.read_bytes()).decode().split("\n\n")
     first = tmp_path / "first"
@@ -305,7 +305,7 @@ def test_another_treebank_is_another_cell(tmp_path: Path) -> None:
         (folder / "bank.conllu.gz").write_bytes(gzip.compress("\n\n".join(own).encode()))
     planned_on = [plan_suite(asked, folder).specs[0] for folder in (first, other)]
     assert planned_on[0]["content"] != planned_on[1]["content"]
-    with pytest.raises(InputError, match="not those that were plan_suite"):
+    with pytest.raises(InputError, match="not those that were planned"):
         CellWork(plan_suite(asked, other).locations)(planned_on[0])
 
 

@@ -252,9 +252,9 @@ def test_two_digits_are_explained_for_their_own_classes(data: Path) -> None:
     assert first["target"] == ", ".join(map(str, drawn[0].classes))
     with Image.open(io.BytesIO(base64.b64decode(first["png"]))) as shown:
         assert shown.size == (200, 400)
-    with pytest.raises(InputError, match="is for pictures of one class"):
+    with pytest.raises(InputError, match="is for pictures with one object"):
         run(suite_of({**task, "metrics": ["positive_auc_target"]}), data)
-    with pytest.raises(InputError, match=r'two things on each picture.*explain = "label"'):
+    with pytest.raises(InputError, match=r'two objects.*explain = "label"'):
         run(suite_of({**task, "explain": "predicted"}), data)
 
 
@@ -352,15 +352,15 @@ def test_broken_archives_are_said(data: Path, tmp_path: Path) -> None:
 def test_models_of_texts_and_other_metrics_are_refused(data: Path, model: str) -> None:
     with pytest.raises(InputError, match='about pictures, but "sentiment" is a model of texts'):
         run(suite_of({"model": "sentiment", "options": PETS, "metrics": ["mean_ap"]}), data)
-    with pytest.raises(InputError, match=r"of pictures the metrics are positive_auc_target, .*; got auac"):
+    with pytest.raises(InputError, match=r"the metrics of pictures are positive_auc_target, .*; got auac"):
         run(suite_of({"model": model, "options": PETS, "metrics": ["auac"]}), data)
-    assert set(pictures.KNOWN) <= set(METRICS)
+    assert set(pictures.PictureMaps.metrics) <= set(METRICS)
 
 
 def test_a_changed_archive_is_noticed(data: Path, model: str) -> None:
     """The kind's examples go through the runner's own check of content."""
     plan = plan_suite(suite_of({"model": model, "options": PETS, "metrics": ["mean_ap"], "sample": 2}), data)
-    with pytest.raises(RelpropError, match="not those that were plan_suite"):
+    with pytest.raises(RelpropError, match="not those that were planned"):
         CellWork(plan.locations)({**plan.specs[0], "content": "0" * 16})
 
 
@@ -384,8 +384,8 @@ def test_shipped_suites_name_what_is_there(name: str) -> None:
                     one for one in printed if task.name != "target" or one not in ("rollout", "raw attention")
                 ]
     for task in suite.tasks:
-        assert task_kind(task.kind).examples is pictures.examples
-        assert set(task.metrics or suite.metrics) <= set(pictures.KNOWN)
+        assert isinstance(task_kind(task.kind), pictures.PictureMaps)
+        assert set(task.metrics or suite.metrics) <= set(pictures.PictureMaps.metrics)
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -59,10 +59,10 @@ def cell_job(spec: dict[str, Any], locations: Locations) -> CellJob:
     every = _examples(json.dumps([spec["task"], spec["data"]], sort_keys=True), locations.folder)
     chosen = [every[i] for i in spec["places"]]
     if example_digest(chosen) != spec["content"]:
-        raise InputError(f'the examples of task "{task.name}" are not those that were plan_suite: the data has changed')
+        raise InputError(f'the examples of task "{task.name}" are not those that were planned: the data has changed')
     explainer = load_explainer(locations.models[task.model])
     if spec["weights"] != weights_digest(explainer.model):
-        raise InputError(f'"{task.model}" has other weights than were plan_suite: start anew in another folder')
+        raise InputError(f'"{task.model}" has other weights than were planned: start a new run in another folder')
     if spec["data"] and spec["data"]["classes"] and isinstance(chosen[0], Example):
         chosen = align_labels(chosen, spec["data"]["classes"], explainer.labels, task)
     methods = tuple(validated(Method, one, "the cell's method") for one in spec["methods"])

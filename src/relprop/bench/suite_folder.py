@@ -1,4 +1,4 @@
-"""A suite in a folder: plan_suite, checked and worked on, with all that is needed to go on with it later."""
+"""The folder of a run: its suite and plan are recorded, so that the run can be resumed later."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def resume_run(
     with Store(out, create=False) as store:
         rows = store.rows()
         if not rows:
-            raise InputError(f'nothing is plan_suite in "{out}"; start with `relprop bench run SUITE --out {out}`')
+            raise InputError(f'nothing is planned in "{out}"; start with `relprop bench run SUITE --out {out}`')
         if again:
             store.forget_failures()
         folder = store.about("folder")

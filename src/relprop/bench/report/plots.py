@@ -74,11 +74,7 @@ def svg_file(plot: Plot, columns: int = 3) -> str:
             axes.set_axis_off()
         if plot.legend:
             handles = [Line2D([], [], color=one.colour, linestyle=one.dash, linewidth=2) for one in plot.legend]
-            names = [drawable(one.name, 40) for one in plot.legend]
-            fitting = int(72 * across * WIDTH / (50 + 0.65 * SMALL * max(map(len, names))))
-            figure.legend(
-                handles, names, loc="outside upper left", ncols=max(1, fitting), frameon=False, fontsize=SMALL
-            )
+            figure.legend(handles, names, loc="outside upper left", ncols=per_row, frameon=False, fontsize=SMALL)
         return _svg(figure, plot.caption)
 
 
