@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -41,8 +43,12 @@ class Measurements:
         own = self.curves.setdefault(method, {}).setdefault(metric, Curves([float(x) for x in at], []))
         own.values.extend([float(value) for value in row] for row in values)
 
-    def add_seconds(self, method: str, seconds: float) -> None:
-        self.seconds[method] = self.seconds.get(method, 0.0) + seconds
+    @contextmanager
+    def timed(self, method: str) -> Iterator[None]:
+        """Adds the time of the block to the method's seconds."""
+        start = time.perf_counter()
+        yield
+        self.seconds[method] = self.seconds.get(method, 0.0) + time.perf_counter() - start
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,6 +73,6 @@ def join_measurements(parts: Sequence[Measurements]) -> Measurements:
             for metric, curve in curves.items():
                 whole.add_curve(method, metric, curve.at, curve.values)
         for method, seconds in part.seconds.items():
-            whole.add_seconds(method, seconds)
+            whole.seconds[method] = whole.seconds.get(method, 0.0) + seconds
         whole.exhibits += part.exhibits
     return whole

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,10 +36,8 @@ class Batch:
     def explain(self, method: Method, whole: Measurements) -> Attribution:
         """A method's scores; its time is added to the measurements."""
         options = self.domain.options(METHODS[method.method].options, dict(method.options), self.rows, self.inputs)
-        start = time.perf_counter()
-        found = attribute(self.domain.model, self.inputs, self.labels, method.method, **options)
-        whole.add_seconds(method.label, time.perf_counter() - start)
-        return found
+        with whole.timed(method.label):
+            return attribute(self.domain.model, self.inputs, self.labels, method.method, **options)
 
 
 def make_batches(job: CellJob, domain: Texts | Graphs) -> tuple[Measurements, Sequence[Batch]]:
@@ -49,14 +46,12 @@ def make_batches(job: CellJob, domain: Texts | Graphs) -> tuple[Measurements, Se
         warnings.simplefilter("ignore", TruncationWarning)
         rows: Any = domain.encode([example.text for example in job.examples], job.task.max_length)
     groups = domain.batches(rows, job.task.batch_size)
-    batches = [_batch(job, domain, numbers, [rows[i] for i in numbers]) for numbers in groups]
+    batches = []
+    for numbers in groups:
+        own, examples = [rows[i] for i in numbers], [job.examples[i] for i in numbers]
+        labels = [example.label for example in examples] if job.task.explain == "label" else None
+        batches.append(Batch(domain, numbers, examples, own, domain.inputs(own), labels))
     return Measurements([job.places[i] for numbers in groups for i in numbers]), batches
-
-
-def _batch(job: CellJob, domain: Texts | Graphs, numbers: list[int], rows: list[Any]) -> Batch:
-    examples: list[Any] = [job.examples[i] for i in numbers]
-    labels = [example.label for example in examples] if job.task.explain == "label" else None
-    return Batch(domain, numbers, examples, rows, domain.inputs(rows), labels)
 
 
 def text_reader(job: CellJob) -> Texts:
