@@ -18,9 +18,9 @@ from relprop import Continuation, Explanation, Unit
 from relprop.continuation import Generated
 from relprop.errors import InputError
 from relprop.render import palette
-from relprop.render.continuation import Step, Weave, causes, laid_out, terminal, totals
-from relprop.render.continuation_figure import draw
-from relprop.render.continuation_html import html
+from relprop.render.generation.figure import draw
+from relprop.render.generation.html import html
+from relprop.render.generation.layout import Step, Weave, causes, laid_out, terminal, totals
 from relprop.types import Entry, Ledger
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")

@@ -17,12 +17,12 @@ from relprop import Explainer
 from relprop.errors import InputError
 from relprop.graph import Graph, from_networkx, from_smiles, superpixels
 from relprop.graph_explanation import GraphExplanation, save, show
-from relprop.render.drawing import INK, OPACITY, PAPER, Drawing, GraphMap, Shape, drawn
-from relprop.render.graph_figure import draw, outline
-from relprop.render.graph_html import html
-from relprop.render.graph_layout import caption, described, grid
-from relprop.render.image import painted
-from relprop.render.node_positions import placed, reach
+from relprop.render.graph.drawing import INK, OPACITY, PAPER, Drawing, GraphMap, Shape, drawn
+from relprop.render.graph.figure import draw, outline
+from relprop.render.graph.html import html
+from relprop.render.graph.layout import caption, described, grid
+from relprop.render.graph.node_positions import placed, reach
+from relprop.render.image.overlay import painted
 from relprop.render.palette import BLACK, SIGNED, as_hex, contrast
 from test_render import HOSTILE, Elements
 

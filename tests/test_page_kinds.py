@@ -20,7 +20,7 @@ import page_for_tests
 from page_for_tests import FIRST, KINDS, file, labels, numbers, open_kind, panel, shown, visit
 from relprop.explainer import Explainer
 from relprop.render import palette
-from relprop.render.image import overlay
+from relprop.render.image.overlay import overlay
 from serving_for_tests import Live
 from test_images import picture
 from test_serve import ASPIRIN, CONTEXT

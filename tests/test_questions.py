@@ -24,7 +24,7 @@ from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation, to_html
 from relprop.registry import METHODS
-from relprop.render.picture import draw
+from relprop.render.text.figure import draw
 from relprop.rulebook import rulesets
 from relprop.targets import Against, Answer
 from tiny_models import shrink
@@ -475,7 +475,7 @@ def test_html_frames_the_answer_as_one() -> None:
 def test_the_terminal_underlines_the_answer() -> None:
     from rich.console import Console
 
-    from relprop.render.terminal import terminal
+    from relprop.render.text.terminal import terminal
 
     e = finder()(question="what is it?", context=FAR)
     lines = Console(width=400, color_system="truecolor", force_terminal=True).render_lines(terminal([e.heatmap()]))

@@ -26,11 +26,13 @@ from PIL import Image
 from rich.color import Color
 from rich.console import Console
 
-from relprop.render.html import CSS, html
-from relprop.render.layout import SEPARATOR, caption, cells, number, shades, stacked
+from relprop.render.caption import number
+from relprop.render.page import CSS
 from relprop.render.palette import DARK, LIGHT, colour, contrast, ink, legend
-from relprop.render.picture import MARGIN, WIDTH, draw, save
-from relprop.render.terminal import terminal
+from relprop.render.text.figure import MARGIN, WIDTH, draw, save
+from relprop.render.text.html import html
+from relprop.render.text.layout import SEPARATOR, caption, cells, shades, stacked
+from relprop.render.text.terminal import terminal
 from relprop.render.visible import visible
 from relprop.types import Heatmap, Unit
 
@@ -497,14 +499,14 @@ def test_joined_pieces_stay_on_one_line() -> None:
 
 
 def test_pictures_leave_matplotlib_as_it_was() -> None:
-    code = "import sys; from relprop.render import html, terminal; assert 'matplotlib' not in sys.modules"
+    code = "import sys; from relprop.render.text import html, terminal; assert 'matplotlib' not in sys.modules"
     subprocess.run(
         [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
     before = dict(mpl.rcParams)
     draw(review())
     assert dict(mpl.rcParams) == before
-    code = "import sys; from relprop.render import picture; assert 'matplotlib.pyplot' not in sys.modules"
+    code = "import sys; from relprop.render.text import figure; assert 'matplotlib.pyplot' not in sys.modules"
     subprocess.run(
         [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )

@@ -26,12 +26,24 @@ from PIL import Image
 from rich.color import Color
 from rich.console import Console
 
-from relprop.render.image import ImageMap, bounds, enlarged, fitted, overlay, own_bound, painted, resized, shades
-from relprop.render.image_figure import MARGIN, draw, save
-from relprop.render.image_html import CSS, LONGEST, html
-from relprop.render.image_layout import caption, described, grid, scale_note, strip
-from relprop.render.image_terminal import STEPS, TALL, terminal
+from relprop.render.image.figure import draw, save
+from relprop.render.image.html import LONGEST, html
+from relprop.render.image.layout import caption, described, grid, scale_note, strip
+from relprop.render.image.overlay import (
+    ImageMap,
+    bounds,
+    enlarged,
+    fitted,
+    overlay,
+    own_bound,
+    painted,
+    resized,
+    shades,
+)
+from relprop.render.image.terminal import STEPS, TALL, terminal
+from relprop.render.page import PANELS as CSS
 from relprop.render.palette import GLOW, LIGHT, SIGNED, UNSIGNED, Film
+from relprop.render.panels import MARGIN
 from test_render import GOLDEN, HOSTILE, Elements, check_golden
 
 RENDERERS = [terminal, html, draw]
@@ -656,7 +668,7 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypa
 
 
 def test_figures_leave_matplotlib_as_it_was_and_ignore_the_users_settings() -> None:
-    code = "import sys; from relprop.render import image_html, image_terminal; assert 'matplotlib' not in sys.modules"
+    code = "import sys; from relprop.render.image import html, terminal; assert 'matplotlib' not in sys.modules"
     subprocess.run(
         [sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from relprop.errors import InputError
 from relprop.explanation import PICTURES, Explanation, check_path, unwritable, write_text
-from relprop.render.continuation import Step, Weave
+from relprop.render.generation.layout import Step, Weave
 from relprop.types import Ledger, Unit
 
 SCHEMA_VERSION = 1
@@ -148,18 +148,18 @@ class Continuation:
         """Print the text with what the continuation owes to each token, and each generated token's strongest causes."""
         from rich.console import Console
 
-        from relprop.render.continuation import terminal
+        from relprop.render.generation.layout import terminal
 
         Console().print(terminal(self.weave()))
 
     def to_html(self) -> str:
         """A self-contained page: pointing at a generated token colours its causes."""
-        from relprop.render.continuation_html import html
+        from relprop.render.generation.html import html
 
         return html(self.weave())
 
     def _repr_html_(self) -> str:
-        from relprop.render.continuation_html import html
+        from relprop.render.generation.html import html
 
         return html(self.weave(), full_page=False)
 
@@ -170,9 +170,9 @@ class Continuation:
         kind = target.suffix.lower()
         try:
             if kind in PICTURES:
-                from relprop.render import continuation_figure
+                from relprop.render.generation import figure
 
-                continuation_figure.save(self.weave(), target)
+                figure.save(self.weave(), target)
             else:
                 write_text(target, self.to_html() if kind == ".html" else self.to_json())
         except OSError as error:

@@ -104,7 +104,7 @@ class Explanation:
         return to_html([self])
 
     def _repr_html_(self) -> str:
-        from relprop.render.html import html
+        from relprop.render.text.html import html
 
         return html([self.heatmap()], full_page=False)
 
@@ -163,14 +163,14 @@ def show(explanations: Sequence[Explanation]) -> None:
     """Print explanations to the terminal, stacked for comparison."""
     from rich.console import Console
 
-    from relprop.render.terminal import terminal
+    from relprop.render.text.terminal import terminal
 
     Console().print(terminal([one.heatmap() for one in explanations]))
 
 
 def to_html(explanations: Sequence[Explanation]) -> str:
     """One self-contained page for several explanations, stacked for comparison."""
-    from relprop.render.html import html
+    from relprop.render.text.html import html
 
     return html([one.heatmap() for one in explanations])
 
@@ -210,9 +210,9 @@ def unwritable(path: Path, error: OSError) -> InputError:
 def _write(explanations: Sequence[Explanation], path: Path) -> None:
     kind = path.suffix.lower()
     if kind in PICTURES:
-        from relprop.render import picture
+        from relprop.render.text import figure
 
-        picture.save([one.heatmap() for one in explanations], path)
+        figure.save([one.heatmap() for one in explanations], path)
     elif kind == ".html":
         write_text(path, to_html(explanations))
     else:

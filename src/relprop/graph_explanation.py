@@ -17,9 +17,9 @@ from relprop.explanation import pandas_frame
 from relprop.graph.graph import Graph
 from relprop.image_explanation import write
 from relprop.registry import METHODS
-from relprop.render.drawing import GraphMap
-from relprop.render.graph_layout import caption
-from relprop.render.layout import number
+from relprop.render.caption import number
+from relprop.render.graph.drawing import GraphMap
+from relprop.render.graph.layout import caption
 from relprop.render.visible import visible
 from relprop.types import Ledger
 
@@ -86,7 +86,7 @@ class GraphExplanation:
         return to_html([self])
 
     def _repr_html_(self) -> str:
-        from relprop.render.graph_html import html
+        from relprop.render.graph.html import html
 
         return html([self.graph_map()], full_page=False)
 
@@ -191,7 +191,7 @@ def _table(what: str, rows: Sequence[tuple[str, float]]) -> Table:
 
 def to_html(explanations: Sequence[GraphExplanation]) -> str:
     """One self-contained page: a row for each graph and target, a column for each method."""
-    from relprop.render.graph_html import html
+    from relprop.render.graph.html import html
 
     return html([one.graph_map() for one in explanations])
 
@@ -200,8 +200,8 @@ def save(explanations: Sequence[GraphExplanation], path: str | os.PathLike[str])
     """Write explanations to one file, by the ending of its name, as a grid of graphs and methods."""
 
     def picture(to: Path) -> None:
-        from relprop.render import graph_figure
+        from relprop.render.graph import figure
 
-        graph_figure.save([one.graph_map() for one in explanations], to)
+        figure.save([one.graph_map() for one in explanations], to)
 
     write(explanations, path, picture, lambda: to_html(explanations))

@@ -17,7 +17,7 @@ from relprop.domains.image import Frame, opened
 from relprop.errors import InputError
 from relprop.explanation import PICTURES, check_path, pandas_frame, unwritable, write_text
 from relprop.registry import METHODS
-from relprop.render.image import Contour, ImageMap
+from relprop.render.image.overlay import Contour, ImageMap
 from relprop.types import Ledger
 
 SCHEMA_VERSION = 1
@@ -93,7 +93,7 @@ class ImageExplanation:
         return to_html([self])
 
     def _repr_html_(self) -> str:
-        from relprop.render.image_html import html
+        from relprop.render.image.html import html
 
         return html([self.image_map()], full_page=False)
 
@@ -153,14 +153,14 @@ def show(explanations: Sequence[ImageExplanation]) -> None:
     """Print explanations to the terminal, one under the other."""
     from rich.console import Console
 
-    from relprop.render.image_terminal import terminal
+    from relprop.render.image.terminal import terminal
 
     Console().print(terminal([one.image_map() for one in explanations]))
 
 
 def to_html(explanations: Sequence[ImageExplanation], *, contour: Contour = None) -> str:
     """One self-contained page: a row for each picture and target, a column for each method."""
-    from relprop.render.image_html import html
+    from relprop.render.image.html import html
 
     return html([one.image_map() for one in explanations], contour=contour)
 
@@ -169,9 +169,9 @@ def save(explanations: Sequence[ImageExplanation], path: str | os.PathLike[str],
     """Write explanations to one file, by the ending of its name, as a grid of pictures and methods."""
 
     def picture(to: Path) -> None:
-        from relprop.render import image_figure
+        from relprop.render.image import figure
 
-        image_figure.save([one.image_map() for one in explanations], to, contour=contour)
+        figure.save([one.image_map() for one in explanations], to, contour=contour)
 
     write(explanations, path, picture, lambda: to_html(explanations, contour=contour))
 

@@ -42,8 +42,10 @@ def read_rows(path: Path, *, header: bool, quoted: bool) -> Iterator[Row]:
     kind = file_kind(path)
     with open_text(path) as lines:
         if kind == "jsonl":
-            rows = (json.loads(line) for line in lines if line.strip())
-            yield from (row if isinstance(row, dict) else {0: row} for row in rows)
+            for line in lines:
+                if line.strip():
+                    value = json.loads(line)
+                    yield value if isinstance(value, dict) else {0: value}
             return
         quoting = csv.QUOTE_MINIMAL if quoted or kind == "csv" else csv.QUOTE_NONE
         reader = csv.reader(lines, delimiter="\t" if kind == "tsv" else ",", quoting=quoting)  # type: ignore[arg-type]

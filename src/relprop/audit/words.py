@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from relprop.audit.result import PRIMARY, Findings, NameAudit
 from relprop.audit.statistics import Comparison, GroupSummary, Interval
-from relprop.render.layout import number
+from relprop.render.caption import number
 from relprop.render.visible import visible
 
 SURE = 0.05

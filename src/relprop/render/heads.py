@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from relprop.render import saving
-from relprop.render.picture import INK, RULE, SOFT
+from relprop.render.typesetting import INK, RULE, SOFT
 
 REACH = 7  # offsets beyond are told in words
 COLUMNS = 4

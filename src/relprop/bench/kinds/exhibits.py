@@ -14,9 +14,9 @@ from PIL import Image
 from relprop.explanation import Explanation
 from relprop.graph_explanation import GraphExplanation
 from relprop.image_explanation import ImageExplanation
-from relprop.render.drawing import GraphMap, drawn
-from relprop.render.graph_figure import Hung, _ink
-from relprop.render.image import Pixels, fitted, overlay
+from relprop.render.graph.drawing import GraphMap, drawn
+from relprop.render.graph.figure import Hung, draw_hung
+from relprop.render.image.overlay import Pixels, fitted, overlay
 
 LONGEST = 200  # pixels along the longer side
 UNIT = 1.6  # pixels per unit of a drawing
@@ -44,7 +44,7 @@ def _pixels(one: GraphMap) -> Pixels:
     drawing = drawn(one)
     width, height = (UNIT * side / DPI for side in drawing.box[2:])
     figure, file = Figure(figsize=(width, height)), io.BytesIO()
-    _ink(figure, Hung(drawing, 0, 0, width, height))
+    draw_hung(figure, Hung(drawing, 0, 0, width, height))
     figure.savefig(file, format="png", dpi=DPI)
     return np.asarray(Image.open(file).convert("RGB"))
 

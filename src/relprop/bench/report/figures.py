@@ -17,7 +17,7 @@ from relprop.bench.report.results import CEILING, Results
 from relprop.bench.suites import Method, Table
 from relprop.bootstrap import Floats
 from relprop.metrics import METRICS
-from relprop.render.picture import INK
+from relprop.render.typesetting import INK
 
 BY_BLOCK = "relevance_by_block"
 _PIXELS = ("pixels hidden", "accuracy")

@@ -11,7 +11,7 @@ from itertools import groupby
 from relprop.bench.report import blocks
 from relprop.bench.report.plots import inline_svg, page_colours
 from relprop.bench.report.style import CSS
-from relprop.render.html import html as heatmaps_html
+from relprop.render.text.html import html as heatmaps_html
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

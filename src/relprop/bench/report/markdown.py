@@ -10,7 +10,7 @@ from pathlib import Path
 from relprop.bench.report import blocks
 from relprop.bench.report.plots import svg_file
 from relprop.files import write_bytes, write_text
-from relprop.render import picture
+from relprop.render.text import figure as text_figure
 
 FIGURES = "figures"
 ACROSS = 7  # small images in a row
@@ -62,7 +62,7 @@ def _block(block: blocks.ReportBlock, figures: FigureFolder) -> Iterator[str]:
             yield _escape(block.caption)
         case blocks.Heatmaps():
             path = figures.path(block.name, "svg")
-            picture.save(block.heatmaps, path)
+            text_figure.save(block.heatmaps, path)
             yield f"**{_escape(block.caption)}**"
             yield _image(path, f"heat maps of {block.caption} by method")
         case blocks.ImageRow():

@@ -12,7 +12,7 @@ from relprop.bench.report.markdown import FIGURES, FigureFolder, markdown
 from relprop.bench.report.results import Results
 from relprop.errors import RelpropError
 from relprop.files import write_text
-from relprop.render.layout import SCALE_NOTE
+from relprop.render.text.layout import SCALE_NOTE
 
 
 def write_report(results: Results, folder: Path) -> list[Path]:

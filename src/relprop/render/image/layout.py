@@ -2,59 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
 
 import numpy as np
 
-from relprop.render.image import Bound, ImageMap, Numbers, Pixels, film_of, painted
-from relprop.render.layout import Caption, number
+from relprop.render.caption import Caption, number
+from relprop.render.grid import RELATIVE, MapGrid, map_grid
+from relprop.render.image.overlay import Bound, ImageMap, Numbers, Pixels, film_of, painted
 from relprop.render.palette import SIGNED, UNSIGNED, Film
 from relprop.render.visible import visible
 
-RELATIVE = "relative to the strongest scores of each"
 
-
-@dataclass(frozen=True)
-class Row:
-    """What several methods say of one picture and one target, in the columns of the grid; None where one is missing."""
-
-    cells: tuple[ImageMap | None, ...]
-
-    @property
-    def first(self) -> ImageMap:
-        """Any map of the row: all share the picture and the target."""
-        return next(cell for cell in self.cells if cell is not None)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Pictures and targets down, methods across."""
-
-    methods: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-def grid(maps: Sequence[ImageMap]) -> Grid:
+def grid(maps: Sequence[ImageMap]) -> MapGrid[ImageMap]:
     """Maps of one picture and target in a row, maps of one method in a column, in the order they come."""
-    if not maps:
-        raise ValueError("no heat maps to draw; give at least one")
-    rows: dict[object, dict[tuple[str, int], ImageMap]] = {}
-    columns: dict[tuple[str, int], None] = {}
-    seen: Counter[object] = Counter()
-    for image_map in maps:
-        row = (_digest(image_map.image), caption(image_map).subject)
-        column = (image_map.method, seen[row, image_map.method])  # a method that comes again gets another column
-        seen[row, image_map.method] += 1
-        rows.setdefault(row, {})[column] = image_map
-        columns[column] = None
-    methods = tuple(visible(method) for method, _ in columns)
-    return Grid(methods, tuple(Row(tuple(cells.get(column) for column in columns)) for cells in rows.values()))
+    return map_grid(maps, lambda one: (_digest(one.image), caption(one).subject))
 
 
-def _digest(image: Pixels) -> object:
+def _digest(image: Pixels) -> Hashable:
     return image.shape, blake2b(image.tobytes()).digest()
 
 

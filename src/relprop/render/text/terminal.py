@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from relprop.render import palette
-from relprop.render.layout import ANSWER_NOTE, SCALE_NOTE, Caption, Cell, Row, number, rows, strongest
+from relprop.render.caption import Caption, number
+from relprop.render.text.layout import ANSWER_NOTE, SCALE_NOTE, Cell, TextRow, rows, strongest
 from relprop.types import Heatmap
 
 SHOWN = 5  # supporting and opposing units in numbers, where there is no colour
@@ -44,7 +45,7 @@ def terminal(heatmaps: Sequence[Heatmap]) -> RenderableType:
 class _Terminal:
     """Rows that wait for the console: only it knows how many colours there are."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TextRow, ...]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         colours = "none" if console.no_color else console.color_system or "none"
@@ -60,7 +61,7 @@ def _header(caption: Caption) -> Text:
     return Text.assemble((caption.method, "bold"), *(f"  {part}" for part in caption.subject), overflow="fold")
 
 
-def _coloured(row: Row, colours: str) -> Iterator[RenderableType]:
+def _coloured(row: TextRow, colours: str) -> Iterator[RenderableType]:
     text = Text(overflow="fold")
     inside = False  # the answer, whose line runs on under its spaces
     for cell in row.cells:
@@ -72,7 +73,7 @@ def _coloured(row: Row, colours: str) -> Iterator[RenderableType]:
     yield Padding(text, (0, 1), style=_style(0, colours))
 
 
-def _plain(row: Row) -> Iterator[RenderableType]:
+def _plain(row: TextRow) -> Iterator[RenderableType]:
     """The text, and its strongest units with their scores: supporting left, opposing right."""
     yield Padding(Text("".join(" " * c.space_before + c.text for c in row.cells), overflow="fold"), (0, 1))
     supporting, opposing = strongest(row.cells, SHOWN)

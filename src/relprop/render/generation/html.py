@@ -6,11 +6,13 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import sha256
-from html import escape
 
-from relprop.render import html as text
-from relprop.render.continuation import Step, Weave, seen_by, totals
-from relprop.render.layout import SEPARATOR, Cell, caption, cells, number
+from relprop.render.caption import number
+from relprop.render.generation.layout import Step, Weave, seen_by, totals
+from relprop.render.page import CSS as PAGE_CSS
+from relprop.render.page import spans, subject, whole_page
+from relprop.render.text import html as text
+from relprop.render.text.layout import SEPARATOR, Cell, caption, cells
 from relprop.render.visible import visible
 from relprop.types import Unit
 
@@ -133,20 +135,18 @@ _SETTINGS = {"LEVELS": text.LEVELS, "FULL": FULL, "UNDERLINED": round(text.UNDER
 def html(weave: Weave, *, full_page: bool = True, title: str = "Relevance of a continuation") -> str:
     """A page that needs nothing from outside, or the fragment alone."""
     words = caption(totals(weave))
-    subject = text._spans([words.target]).replace("<span>", '<span class="target">', 1)
     tokens = "".join(_tokens(weave))
     script = _script()
     body = (
-        f'<div class="relprop continuation">\n<style>{text.CSS}{CSS}{text._shade_rules()}</style>\n'
-        f'<div class="subject">{subject}{text._spans([words.method, *words.account])}</div>\n'
-        f'<div class="weave" dir="auto">{tokens}</div>\n<div class="detail" role="status"></div>\n{text._legend(False)}'
+        f'<div class="relprop continuation">\n<style>{PAGE_CSS}{CSS}{text.shade_rules()}</style>\n'
+        f'<div class="subject">{subject([words.target])}{spans([words.method, *words.account])}</div>\n'
+        f'<div class="weave" dir="auto">{tokens}</div>\n<div class="detail" role="status"></div>\n{text.legend(False)}'
         f'<script type="application/json">{_data(weave)}</script>\n<script>{script}</script></div>'
     )
     if not full_page:
         return body
     own = b64encode(sha256(script.encode()).digest()).decode()  # this script alone may run
-    page = text.PAGE.replace("default-src 'none';", f"default-src 'none'; script-src 'sha256-{own}';")
-    return page.format(title=escape(visible(title)), body=body)
+    return whole_page(body, title, policy=f"script-src 'sha256-{own}'; ")
 
 
 def _tokens(weave: Weave) -> Iterator[str]:
@@ -154,15 +154,15 @@ def _tokens(weave: Weave) -> Iterator[str]:
     units = iter(enumerate(weave.units))
     for cell in cells(totals(weave)):
         if cell is SEPARATOR:
-            yield text._token(cell)
+            yield text.token_html(cell)
             continue
         i, unit = next(units)
-        yield _generated(cell) if i >= weave.given else text._token(cell)
+        yield _generated(cell) if i >= weave.given else text.token_html(cell)
         yield _break(unit)
 
 
 def _generated(cell: Cell) -> str:
-    return text._token(cell).replace('<span class="t', '<span class="t g', 1)
+    return text.token_html(cell).replace('<span class="t', '<span class="t g', 1)
 
 
 def _break(unit: Unit) -> str:

@@ -13,27 +13,25 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
 from relprop.render import saving
-from relprop.render.drawing import INK, Drawing, GraphMap, Shape, drawn
-from relprop.render.graph_layout import NOTE, Row, caption, films, grid, strip
-from relprop.render.image_figure import (
-    BAR,
+from relprop.render.graph.drawing import INK, Drawing, GraphMap, Shape, drawn
+from relprop.render.graph.layout import NOTE, caption, covered, films, grid, strip
+from relprop.render.grid import GridRow
+from relprop.render.image.layout import ends
+from relprop.render.panels import (
+    BAR_PIXELS,
     GUTTER,
     LABEL,
     MARGIN,
-    PITCH,
     ROOM,
-    THICK,
     Mark,
-    Pane,
-    _end,
-    _figure,
-    _lines,
-    _titles,
-)
-from relprop.render.image_layout import ends
-from relprop.render.palette import Film
-from relprop.render.picture import METHOD, REGULAR, SMALL, SOFT, _bottom, _drawable, _length, _prose
-from relprop.render.saving import DPI
+    drawn_figure,
+    end,
+    label,
+    legend,
+    missing,
+    titles,
+)  # fmt: skip
+from relprop.render.typesetting import REGULAR, drawable
 
 # Lengths are in inches and y counts downwards.
 UNIT = 1 / 72  # of a drawing, at its natural size
@@ -68,33 +66,36 @@ def save(maps: Sequence[GraphMap], path: str | os.PathLike[str]) -> None:
 def draw(maps: Sequence[GraphMap]) -> Figure:
     """The grid: targets in the left column, the pictures that colours hide, a column a method; the legend below."""
     table = grid(maps)
-    names = (*(["picture"] if table.covered else []), *table.methods)
-    rows = [_drawings(row, table.covered) for row in table.rows]
+    names = (*(["picture"] if covered(table) else []), *table.methods)
+    rows = [_drawings(row, covered(table)) for row in table.rows]
     natural = max(one.box[2] * UNIT for row in rows for one in row if one)
     share = (ROOM - 2 * MARGIN - LABEL) / len(names) - GUTTER
     width = max(NARROWEST, min(natural, max(share, READABLE * natural)))
     lefts = [MARGIN + LABEL + column * (width + GUTTER) for column in range(len(names))]
     right = max(lefts[-1] + width, lefts[0] + LEGEND)
-    marks: list[Mark] = [*_titles(names, lefts, width - GUTTER)]
+    marks: list[Mark] = [*titles(names, lefts, width - GUTTER)]
     hung: list[Hung] = []
     for row, drawings in zip(table.rows, rows, strict=True):
-        y = max([_end(marks), *(one.y + one.height for one in hung)]) + GUTTER
+        y = max([end(marks), *(one.y + one.height for one in hung)]) + GUTTER
         new = [_hang(one, x, y, width) for one, x in zip(drawings, lefts, strict=True) if one]
         height = max(one.height for one in new)
         hung += [replace(one, y=y + (height - one.height) / 2) for one in new]
-        marks += [*_label(row.first, y, height), *_gaps(drawings, lefts, width, y + height / 2)]
-    y = max([_end(marks), *(one.y + one.height for one in hung)]) + GUTTER
+        words = caption(row.first)
+        marks += label(words, y, height, words.note)
+        empty = [x for one, x in zip(drawings, lefts, strict=True) if one is None]
+        marks += [mark for x in empty for mark in missing(x, width, y + height / 2)]
+    y = max([end(marks), *(one.y + one.height for one in hung)]) + GUTTER
     for film in films(maps):
-        marks += _legend(film, y, right)
-        y = _end(marks)
-    figure = _figure(marks, right + MARGIN, y + MARGIN)
+        marks += legend(strip(film, BAR_PIXELS), ends(film), NOTE, y, right)
+        y = end(marks)
+    figure = drawn_figure(marks, right + MARGIN, y + MARGIN)
     for one in hung:
-        _ink(figure, one)
+        draw_hung(figure, one)
     return figure
 
 
-def _drawings(row: Row, covered: bool) -> list[Drawing | None]:
-    plain = [drawn(row.first.plain())] if covered else []
+def _drawings(row: GridRow[GraphMap], hidden: bool) -> list[Drawing | None]:
+    plain = [drawn(row.first.plain())] if hidden else []
     return [*plain, *(drawn(cell) if cell else None for cell in row.cells)]
 
 
@@ -104,30 +105,7 @@ def _hang(one: Drawing, x: float, y: float, width: float) -> Hung:
     return Hung(one, x + (width - one.box[2] * scale) / 2, y, one.box[2] * scale, one.box[3] * scale)
 
 
-def _gaps(drawings: Sequence[Drawing | None], lefts: Sequence[float], width: float, y: float) -> list[Mark]:
-    missing = [x for one, x in zip(drawings, lefts, strict=True) if one is None]
-    return [mark for x in missing for mark in _lines(_prose("–", SMALL, SOFT), x + width / 2, x + width, y - PITCH / 2)]
-
-
-def _label(first: GraphMap, y: float, height: float) -> list[Mark]:
-    """The target over the prediction and the graph's title, in the middle of the row's height, or from its top."""
-    words, right = caption(first), MARGIN + LABEL - GUTTER
-    label = _lines(_prose(words.target, METHOD), MARGIN, right, 0)
-    for text in filter(None, (words.prediction, words.note)):
-        label += _lines(_prose(text, SMALL, SOFT), MARGIN, right, _bottom(label))
-    top = y + max(0, height - _bottom(label)) / 2
-    return [replace(mark, y=mark.y + top) for mark in label]
-
-
-def _legend(film: Film, y: float, right: float) -> list[Mark]:
-    x = MARGIN + LABEL
-    least, most = (_prose(end, SMALL, SOFT) for end in ends(film))
-    bar = Pane(strip(film, round(BAR * DPI)), x, y + (PITCH - THICK) / 2, BAR, THICK)
-    before = _lines(least, x - _length(least) - GUTTER / 2, x, y)
-    return [bar, *before, *_lines([*most, *_prose(f"  {NOTE}", SMALL, SOFT)], x + BAR + GUTTER, right, y)]
-
-
-def _ink(figure: Figure, hung: Hung) -> None:
+def draw_hung(figure: Figure, hung: Hung) -> None:
     """The shapes as patches: axes as large as the drawing, in its own units."""
     width, height = figure.get_size_inches()
     bottom = height - hung.y - hung.height
@@ -140,9 +118,9 @@ def _ink(figure: Figure, hung: Hung) -> None:
         axes.add_patch(
             PathPatch(outline(shape), facecolor=shape.fill, edgecolor=shape.stroke, linewidth=shape.width * points)
         )
-    for label in hung.drawing.labels:
-        font = FontProperties(fname=str(REGULAR), size=label.size * points)
-        text = axes.text(label.x, label.y, _drawable(label.text, REGULAR), color=INK, fontproperties=font, ha="center",
+    for name in hung.drawing.labels:
+        font = FontProperties(fname=str(REGULAR), size=name.size * points)
+        text = axes.text(name.x, name.y, drawable(name.text, REGULAR), color=INK, fontproperties=font, ha="center",
                          va="center_baseline", parse_math=False)  # fmt: skip
         text.set_usetex(False)
 

@@ -13,9 +13,9 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from relprop.render import palette, saving
-from relprop.render.continuation import Weave, laid_out, seen_by
-from relprop.render.layout import SCALE_NOTE, shades
-from relprop.render.picture import INK, REGULAR, SOFT, _drawable
+from relprop.render.generation.layout import Weave, laid_out, seen_by
+from relprop.render.text.layout import SCALE_NOTE, shades
+from relprop.render.typesetting import INK, REGULAR, SOFT, drawable
 
 CELL, SMALLEST, WIDEST = 0.17, 0.04, 40.0  # inches: a cell's side, as fits the width, but not smaller
 LABELLED = 0.11  # between labels; where cells are smaller, some go without
@@ -39,7 +39,7 @@ def draw(weave: Weave) -> Figure:
     )
     axes = figure.subplots()
     axes.imshow(_pixels(weave, columns), aspect="equal", interpolation="nearest")
-    labels = [_drawable(cell.text, REGULAR) for cell in laid_out(weave)]
+    labels = [drawable(cell.text, REGULAR) for cell in laid_out(weave)]
     step = max(1, round(LABELLED / side))
     font = FontProperties(fname=str(REGULAR), size=min(7.5, 44 * side * step))
     axes.set_xticks(range(0, columns, step), labels[:columns:step], rotation=90, fontproperties=font, parse_math=False)

@@ -10,8 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from relprop.render.layout import SEPARATOR, Cell, cells, number
-from relprop.render.terminal import terminal as rows_in_terminal
+from relprop.render.caption import number
+from relprop.render.text.layout import SEPARATOR, Cell, cells
+from relprop.render.text.terminal import terminal as rows_in_terminal
 from relprop.render.visible import visible
 from relprop.types import Heatmap, Unit
 

@@ -14,8 +14,9 @@ from rich.panel import Panel
 from rich.style import Style
 from rich.text import Text
 
-from relprop.render.image import ImageMap, Numbers, Pixels, enlarged, film_of, grey, painted, resized, shades
-from relprop.render.image_layout import RELATIVE, caption, ends, films, grid, scale
+from relprop.render.grid import RELATIVE
+from relprop.render.image.layout import caption, ends, films, grid, scale
+from relprop.render.image.overlay import ImageMap, Numbers, Pixels, enlarged, film_of, grey, painted, resized, shades
 from relprop.render.palette import SIGNED, UNSIGNED, Film
 
 WIDE, TALL = 64, 28  # characters and lines that a picture takes at most

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from relprop.render.caption import Caption, number
 from relprop.render.visible import visible
 from relprop.types import Heatmap, Unit
 
@@ -31,27 +32,7 @@ SEPARATOR = Cell("|", 0.0, 0.0, special=True, space_before=True, title="")  # be
 
 
 @dataclass(frozen=True)
-class Caption:
-    """The words around a row, safe to show."""
-
-    method: str
-    target: str  # "positive = 1.500"
-    prediction: str  # "predicted positive (0.98)", or nothing
-    total: str  # "sum of scores +1.234 of 1.500"
-    note: str
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """What was explained: rows that share it can share one header."""
-        return tuple(part for part in (self.target, self.prediction) if part)
-
-    @property
-    def account(self) -> tuple[str, ...]:
-        return tuple(part for part in (self.total, self.note) if part)
-
-
-@dataclass(frozen=True)
-class Row:
+class TextRow:
     """A heat map laid out."""
 
     caption: Caption
@@ -63,14 +44,14 @@ class Row:
         return any(cell.answer for cell in self.cells)
 
 
-def rows(heatmaps: Sequence[Heatmap]) -> list[Row]:
+def rows(heatmaps: Sequence[Heatmap]) -> list[TextRow]:
     """Every heat map laid out, or a clear error where there is nothing to draw."""
     if not heatmaps:
         raise ValueError("no heat maps to draw; give at least one")
-    return [Row(caption(heatmap), cells(heatmap)) for heatmap in heatmaps]
+    return [TextRow(caption(heatmap), cells(heatmap)) for heatmap in heatmaps]
 
 
-def stacked(heatmaps: Sequence[Heatmap]) -> list[tuple[tuple[str, ...], list[Row]]]:
+def stacked(heatmaps: Sequence[Heatmap]) -> list[tuple[tuple[str, ...], list[TextRow]]]:
     """Neighbouring rows about the same target and value under one subject, to compare methods."""
     return [(subject, list(group)) for subject, group in groupby(rows(heatmaps), key=lambda row: row.caption.subject)]
 
@@ -127,14 +108,6 @@ def strongest(row: Sequence[Cell], count: int) -> tuple[list[Cell], list[Cell]]:
     supporting = [cell for cell in ordered if cell.shade > 0]
     opposing = [cell for cell in ordered if cell.shade < 0]
     return supporting[:count], opposing[:count]
-
-
-def number(value: float) -> str:
-    """A signed number of three decimals, in powers of ten where those would show nothing or a wall of digits."""
-    if not math.isfinite(value):
-        return f"{value}"
-    plain = value == 0 or 1e-3 <= abs(value) < 1e6
-    return f"{value + 0.0:+.3f}" if plain else f"{value:+.2e}"  # + 0.0 takes the sign off a negative zero
 
 
 def title(score: float) -> str:

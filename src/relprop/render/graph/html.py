@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from relprop.render import html as text
-from relprop.render.drawing import INK, Drawing, GraphMap, drawn
-from relprop.render.graph_layout import NOTE, Row, caption, described, films, grid, strip
-from relprop.render.image_html import CSS as IMAGE_CSS
-from relprop.render.image_html import PAGE, _data, _missing, _name
-from relprop.render.image_layout import ends
-from relprop.render.palette import Film
-from relprop.render.visible import visible
+from relprop.render.graph.drawing import INK, Drawing, GraphMap, drawn
+from relprop.render.graph.layout import NOTE, caption, covered, described, films, grid, strip
+from relprop.render.grid import GridRow
+from relprop.render.image.layout import ends
+from relprop.render.page import IMAGES, PANELS, legend, method_name, missing_panel, page, spans, subject
 
 LARGER = 1.35  # than its natural size, at most
 READABLE = 0.45  # not smaller: a wide drawing can be moved in its panel
@@ -32,41 +29,33 @@ CSS = """
 def html(maps: Sequence[GraphMap], *, full_page: bool = True, title: str = "Relevance of the graph") -> str:
     """A page that needs nothing from outside, or the fragment alone: a row a graph and target, a panel a method."""
     table = grid(maps)
-    rows = "".join(_group(row, table.methods, table.covered) for row in table.rows)
-    legends = "".join(_legend(film) for film in films(maps))
-    body = f'<div class="relprop">\n<style>{text.CSS}{IMAGE_CSS}{CSS}</style>\n{rows}{legends}</div>'
-    return PAGE.format(title=escape(visible(title)), body=body) if full_page else body
+    rows = "".join(_group(row, table.methods, covered(table)) for row in table.rows)
+    legends = "".join(legend(strip(film, 128), *ends(film), NOTE) for film in films(maps))
+    return page(f"{rows}{legends}", f"{PANELS}{CSS}", title, full_page=full_page, policy=IMAGES)
 
 
-def _group(row: Row, methods: Sequence[str], covered: bool) -> str:
+def _group(row: GridRow[GraphMap], methods: Sequence[str], hidden: bool) -> str:
     """The target, the prediction and the graph's title over its drawings."""
     words = caption(row.first)
-    subject = text._spans([*words.subject, words.note] if words.note else words.subject)
-    subject = subject.replace("<span>", '<span class="target">', 1)
+    named = subject([*words.subject, words.note] if words.note else words.subject)
     wide = min(WIDEST, max(NARROWEST, LARGER * drawn(row.first).box[2]))
-    plain = _panel(drawn(row.first.plain()), "the picture itself", "picture") if covered else ""
+    plain = _panel(drawn(row.first.plain()), "the picture itself", "picture") if hidden else ""
     panels = "".join(
-        _panel(drawn(cell), described(cell), method, caption(cell).total) if cell else _missing(method)
+        _panel(drawn(cell), described(cell), method, caption(cell).total) if cell else missing_panel(method)
         for cell, method in zip(row.cells, methods, strict=True)
     )
     return (
-        f'<figure class="group">\n<figcaption class="subject">{subject}</figcaption>\n'
+        f'<figure class="group">\n<figcaption class="subject">{named}</figcaption>\n'
         f'<div class="panels graphs" style="--wide:{wide:.0f}px">\n{plain}{panels}</div></figure>\n'
     )
 
 
 def _panel(drawing: Drawing, label: str, name: str, *account: str) -> str:
-    below = f'<div class="account">{text._spans(account)}</div>' if account else ""
+    below = f'<div class="account">{spans(account)}</div>' if account else ""
     return (
         f'<figure><span class="paper">{svg(drawing, label)}</span>'
-        f"<figcaption>{_name(name)}{below}</figcaption></figure>\n"
+        f"<figcaption>{method_name(name)}{below}</figcaption></figure>\n"
     )
-
-
-def _legend(film: Film) -> str:
-    least, most = ends(film)
-    bar = f'<img src="{_data(strip(film, 128))}" alt="">'
-    return f'<div class="legend"><span>{least}</span>{bar}<span>{most}</span><span>{NOTE}</span></div>\n'
 
 
 def svg(drawing: Drawing, label: str) -> str:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from relprop.errors import RelpropError
 from relprop.graph.molecules import _quiet, from_smiles, rdkit_chem
-from relprop.render.drawing import Shape
-from relprop.render.node_positions import Places
+from relprop.render.graph.drawing import Shape
+from relprop.render.graph.node_positions import Places
 
 NUMBER = re.compile(r"-?[\d.]+")
 PATH = "{http://www.w3.org/2000/svg}path"

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relprop.graph.graph import Graph
-from relprop.render.image import Numbers, painted
-from relprop.render.layout import number
-from relprop.render.node_positions import Places, placed, reach
+from relprop.render.caption import number
+from relprop.render.graph.node_positions import Places, placed, reach
+from relprop.render.image.overlay import Numbers, painted
 from relprop.render.palette import GLOW, SIGNED, Film, as_hex
 from relprop.render.visible import visible
 
@@ -102,7 +102,7 @@ def drawn(one: GraphMap) -> Drawing:
     if one.is_mosaic:
         return _mosaic(one)
     if isinstance(one.graph.source, str):
-        from relprop.render.molecule import molecule
+        from relprop.render.graph.molecule import molecule
 
         found = molecule(one.graph.source, one.graph.edges, len(one.graph))
         if found is not None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from relprop.render.drawing import OPACITY, PAPER, GraphMap
-from relprop.render.image import Pixels, painted
-from relprop.render.image_layout import RELATIVE
-from relprop.render.layout import Caption, number
+from relprop.render.caption import Caption, number
+from relprop.render.graph.drawing import OPACITY, PAPER, GraphMap
+from relprop.render.grid import RELATIVE, MapGrid, map_grid
+from relprop.render.image.overlay import Pixels, painted
 from relprop.render.palette import SIGNED, Film
 from relprop.render.visible import visible
 
@@ -20,47 +18,19 @@ NAMED = 3  # strongest nodes a side that a drawing's label names to those who ca
 NOTE = f"{RELATIVE} drawing"
 
 
-@dataclass(frozen=True)
-class Row:
-    """What several methods say of one graph and one target, in the columns of the grid; None where one is missing."""
-
-    cells: tuple[GraphMap | None, ...]
-
-    @property
-    def first(self) -> GraphMap:
-        """Any map of the row: all share the graph and the target."""
-        return next(cell for cell in self.cells if cell is not None)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Graphs and targets down, methods across."""
-
-    methods: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-    @property
-    def covered(self) -> bool:
-        """Do colours hide a picture, so that it is shown by itself too?"""
-        return any(row.first.is_mosaic for row in self.rows)
-
-
-def grid(maps: Sequence[GraphMap]) -> Grid:
+def grid(maps: Sequence[GraphMap]) -> MapGrid[GraphMap]:
     """Maps of one graph and target in a row, maps of one method in a column, in the order they come."""
-    if not maps:
-        raise ValueError("no graphs to draw; give at least one")
-    rows: dict[object, dict[tuple[str, int], GraphMap]] = {}
-    columns: dict[tuple[str, int], None] = {}
-    seen: Counter[object] = Counter()
-    for one in maps:
-        graph = one.graph
-        row = (graph.title, graph.names, graph.nodes.tobytes(), graph.edges.tobytes(), caption(one).subject)
-        column = (one.method, seen[row, one.method])  # a method that comes again gets another column
-        seen[row, one.method] += 1
-        rows.setdefault(row, {})[column] = one
-        columns[column] = None
-    methods = tuple(visible(method) for method, _ in columns)
-    return Grid(methods, tuple(Row(tuple(cells.get(column) for column in columns)) for cells in rows.values()))
+    return map_grid(maps, _subject)
+
+
+def _subject(one: GraphMap) -> Hashable:
+    graph = one.graph
+    return graph.title, graph.names, graph.nodes.tobytes(), graph.edges.tobytes(), caption(one).subject
+
+
+def covered(table: MapGrid[GraphMap]) -> bool:
+    """Whether colours hide a picture, so that it is shown by itself too."""
+    return any(row.first.is_mosaic for row in table.rows)
 
 
 def caption(one: GraphMap) -> Caption:

@@ -1,0 +1,190 @@
+"""Words set on lines with matplotlib, in inches: fonts, line breaks and boxes that the figures of every kind share.
+
+Lengths are in inches and y counts downwards, until a figure turns it round. Figures are made without pyplot, so no
+global state is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from matplotlib import get_data_path
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.ft2font import FT2Font, LoadFlags
+from matplotlib.patches import FancyBboxPatch
+
+from relprop.render.saving import DPI
+
+FOLDER = Path(get_data_path(), "fonts", "ttf")  # the fonts that come with matplotlib: the same picture everywhere
+REGULAR, BOLD = FOLDER / "DejaVuSans.ttf", FOLDER / "DejaVuSans-Bold.ttf"
+MISSING = "□"
+INK, SOFT, RULE = "#1f2328", "#5b636d", "#dfe3e8"
+LINE, DESCENT = 0.275, 0.063  # from line to line, and from a baseline to the bottom of its line
+PITCH = 0.17  # from line to line of prose, closer than tokens, which lie in boxes
+JOINED = 0.03  # how far a joined word reaches into the padding of the one before: together they read as one word
+
+
+@dataclass(frozen=True)
+class Face:
+    """How words are set: the font, its size in points, the space between words and the room inside a box."""
+
+    font: Path
+    size: float
+    space: float
+    pad: float = 0.0
+
+    @property
+    def box(self) -> float:
+        return 1.47 * self.size / 72
+
+    @property
+    def below(self) -> float:
+        return 0.43 * self.size / 72
+
+
+METHOD = Face(BOLD, 9, space=0.04)
+SMALL = Face(REGULAR, 8.5, space=0.038)
+
+
+@dataclass(frozen=True)
+class TextRun:
+    """A run of text that is set as a whole; joined to the last one unless a space comes before it."""
+
+    text: str
+    face: Face
+    space_before: bool
+    colour: str
+    background: str | None = None
+    answer: bool = False
+
+    @property
+    def width(self) -> float:
+        return sum(_advance(char, self.face.font) for char in self.text) * self.face.size / 72 + 2 * self.face.pad
+
+
+@dataclass(frozen=True)
+class PlacedRun:
+    """A word with the start of its baseline, and whether it touches the one before."""
+
+    word: TextRun
+    x: float
+    y: float
+    joined: bool
+
+
+def prose(text: str, face: Face, colour: str = INK) -> list[TextRun]:
+    return [TextRun(drawable(part, face.font), face, True, colour) for part in text.split(" ")]
+
+
+def length(words: Iterable[TextRun]) -> float:
+    return sum(word.width + word.face.space for word in words)
+
+
+def place(words: Iterable[TextRun], left: float, right: float, top: float) -> list[PlacedRun]:
+    """Words on lines between two edges: joined ones stay together where a line can hold them."""
+    placed: list[PlacedRun] = []
+    x, y = left, top + LINE - DESCENT
+    for chain in _chains(words, right - left):
+        whole = sum(word.width for word in chain)
+        for word in chain:
+            needed = whole if word is chain[0] and whole <= right - left else word.width
+            space = word.face.space if word.space_before else -min(JOINED, word.face.pad)
+            if x == left or x + space + needed > right:
+                x, y, space = left, y if x == left else y + LINE, 0.0
+            placed.append(PlacedRun(word, x + space, y, joined=space < 0))
+            x += space + word.width
+    return placed
+
+
+def _chains(words: Iterable[TextRun], widest: float) -> Iterator[list[TextRun]]:
+    """Words grouped with those joined to them; one too wide for any line is cut in pieces."""
+    chain: list[TextRun] = []
+    for word in words:
+        for piece in _cut(word, widest):
+            if chain and piece.space_before:
+                yield chain
+                chain = []
+            chain.append(piece)
+    if chain:
+        yield chain
+
+
+def _cut(word: TextRun, widest: float) -> Iterator[TextRun]:
+    room, width, start = (widest - 2 * word.face.pad) * 72 / word.face.size, 0.0, 0
+    for end, char in enumerate(word.text):
+        width += _advance(char, word.face.font)
+        if width > room and end > start:
+            yield replace(word, text=word.text[start:end], space_before=word.space_before and not start)
+            width, start = _advance(char, word.face.font), end
+    yield replace(word, text=word.text[start:], space_before=word.space_before and not start)
+
+
+def bottom(runs: Sequence[PlacedRun], otherwise: float = 0.0) -> float:
+    return max((run.y + DESCENT for run in runs), default=otherwise)
+
+
+def lines(words: Iterable[TextRun], left: float, right: float, top: float) -> list[PlacedRun]:
+    """Prose between two edges."""
+    first = LINE - DESCENT
+    return [
+        replace(run, y=top + PITCH - DESCENT + (run.y - first) / LINE * PITCH) for run in place(words, left, right, 0)
+    ]
+
+
+def blank_figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=DPI / 2, facecolor="white")
+    figure.set_layout_engine("none")
+    return figure
+
+
+def draw_run(figure: Figure, placed: PlacedRun, baseline: float) -> None:
+    word = placed.word
+    if word.background:
+        corner = 0.0 if placed.joined else word.face.box / 7
+        draw_box(figure, placed.x, baseline - word.face.below, word.width, word.face.box, word.background, corner)
+    font = FontProperties(fname=str(word.face.font), size=word.face.size)
+    text = figure.text(
+        placed.x + word.face.pad,
+        baseline,
+        word.text,
+        color=word.colour,
+        fontproperties=font,
+        transform=figure.dpi_scale_trans,
+        parse_math=False,  # a token may well be "$x$"
+    )
+    text.set_usetex(False)
+
+
+def draw_box(figure: Figure, x: float, y: float, width: float, height: float, colour: str, corner: float = 0.0) -> None:
+    style = f"round,pad=0,rounding_size={corner}"
+    inches = figure.dpi_scale_trans
+    figure.add_artist(
+        FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, linewidth=0, transform=inches)
+    )
+
+
+@cache
+def _font(path: Path) -> FT2Font:
+    font = FT2Font(str(path))
+    font.set_size(100, 72)
+    return font
+
+
+@cache
+def _advance(char: str, path: Path) -> float:
+    """How far a character moves the pen, in units of the font size."""
+    return _font(path).load_char(ord(char), LoadFlags.NO_HINTING).linearHoriAdvance / 65536 / 100
+
+
+@cache
+def _known(path: Path) -> frozenset[int]:
+    return frozenset(_font(path).get_charmap())
+
+
+def drawable(text: str, path: Path) -> str:
+    """The text with a box for every character the font lacks: matplotlib would warn of each."""
+    return "".join(char if ord(char) in _known(path) else MISSING for char in text)
