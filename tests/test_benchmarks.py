@@ -8,7 +8,7 @@ import cost
 import methods
 import relprop
 
-SMALL = cost.CellWork("small", 24)
+SMALL = cost.Work("small", 24)
 
 
 def small(_: cost.Work) -> BertForSequenceClassification:
