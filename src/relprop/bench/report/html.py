@@ -11,25 +11,9 @@ from itertools import groupby
 from relprop.bench.report import blocks
 from relprop.bench.report.plots import inline_svg, page_colours
 from relprop.bench.report.style import CSS
+from relprop.render.page import IMAGES, whole_page
 from relprop.render.text.html import html as heatmaps_html
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{css}{shades}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
 _STYLE = re.compile(r"<style>(.*?)</style>\s*", re.DOTALL)
 
 
@@ -40,7 +24,8 @@ def html(sections: Sequence[blocks.Section]) -> str:
     )
     heatmaps = [block for section in sections for block in section.blocks if isinstance(block, blocks.Heatmaps)]
     style = _STYLE.search(_heatmaps(heatmaps[0])) if heatmaps else None  # once for all, not with every heat map
-    return _PAGE.format(title=escape(sections[0].heading), css=CSS, shades=style[1] if style else "", body=body)
+    sheet = f"<style>{CSS}{style[1] if style else ''}</style>"
+    return whole_page(f"{sheet}\n<main>\n{body}\n</main>", sections[0].heading, IMAGES)
 
 
 def _contents(sections: Sequence[blocks.Section]) -> str:
