@@ -170,7 +170,8 @@ def test_pictures_are_read_with_the_labels_beside_them(data: Path) -> None:
         mnist.examples("validation", data)
     changed = strokes(5)
     changed[2, 14, 14] ^= 1
-    assert repr(GreyImage.of(changed[2])) != repr(found[2].text)  # a cell's name hangs on it
+    assert repr(GreyImage.of(changed[2])) != repr(found[2].text)  # a cell's key depends on it
+    assert repr(GreyImage((1, 2), b"ab")) == "Picture(shape=(1, 2), grey=b'ab')"  # as in runs of earlier versions
 
 
 def test_pictures_come_from_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,9 +299,9 @@ def test_the_mass_on_the_digit_is_measured(digits: str, data: Path) -> None:
 @pytest.mark.parametrize(
     ("of", "task", "message"),
     [
-        ("every", {"replacement": "mask"}, 'nothing takes its place: set replacement = ""'),
-        ("every", {"metrics": ["relevance_mass"]}, '"relevance_mass" is for pictures that are read as graphs'),
-        ("every", {"metrics": ["token_f1"]}, "faithfulness takes metrics of auac,"),
+        ("every", {"replacement": "mask"}, 'nothing replaces it: set replacement = ""'),
+        ("every", {"metrics": ["relevance_mass"]}, '"relevance_mass" is for images that are read as graphs'),
+        ("every", {"metrics": ["token_f1"]}, "the metrics of faithfulness are auac,"),
         ("every", {"kind": "layers"}, "is a model of graphs, and the task is about texts"),
         ("every", {"model": "pets"}, 'is a model of images, and the task hides tokens or nodes; kind = "pictures"'),
         ("every", {"max_length": 9}, "max_length is for texts"),
@@ -368,16 +369,16 @@ def test_leads_are_paired(molecules: str) -> None:
     results = Results(asked, {"own": measured})
     for metric, sign in (("auac", 1), ("au_mse", -1)):
         scores, leads = grids(results, Table("T", metric, lead="lrp_ah_ln"))
-        assert [line.name for line in leads.lines] == ["Random", "gae"]
-        by_name = {line.name: line.cells[0] for line in leads.lines}
+        assert [line.name for line in leads.rows] == ["Random", "gae"]
+        by_name = {line.name: line.cells[0] for line in leads.rows}
         lead = sign * float(np.mean(columns["lrp_ah_ln"] - columns["random"]))
         assert by_name["Random"].text.startswith(f"{lead:+.3f} (")
         assert by_name["Random"].bold
         assert not by_name["gae"].bold
         assert "how far lrp_ah_ln is ahead" in leads.caption
         if metric == "auac":
-            assert [line.name for line in scores.lines if line.apart] == ["uniform map"]
-            assert not any(cell.bold for line in scores.lines if line.apart for cell in line.cells)
+            assert [line.name for line in scores.rows if line.apart] == ["uniform map"]
+            assert not any(cell.bold for line in scores.rows if line.apart for cell in line.cells)
     assert len(grids(results, Table("T", "auac"))) == 1
     wrong = {"tables": [{"title": "T", "metric": "auac", "lead": "lrp"}], "tasks": [{"name": "a", "model": "b"}]}
     with pytest.raises(UnknownNameError, match='method of table "T" "lrp" is unknown'):

@@ -146,7 +146,7 @@ def bench_run(suite: Path, *more: str) -> tuple[int, str]:
 def test_a_dry_run_trains_nothing(start, tmp_path):
     suite = suite_with(tmp_path, start, "sentiment")
     code, said = bench_run(suite, "--dry-run")
-    assert (code, "1 tasks are in order, 1 cells; after training: own" in said) == (0, True), said
+    assert (code, "1 tasks can be run, 1 cells; after training: own" in said) == (0, True), said
     assert not (tmp_path / "cache").exists()
     code, said = bench_run(suite)
     assert code == 0, said
