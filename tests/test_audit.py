@@ -466,7 +466,7 @@ def test_the_detectable_effect_is_found_in_four_of_five_cases() -> None:
     assert math.isinf(statistics.detectable(3, 3))  # 2 of 20 deals lie as far apart as any
     assert math.isfinite(statistics.detectable(4, 4))
     few = names(built(bias=1.5), filled(FEMALE[:2], MALE[:2]), TERMS)
-    assert "so few names could have shown none" in " ".join(str(few).split())
+    assert "so few names cannot show one" in " ".join(str(few).split())
 
 
 # What it shows and saves.

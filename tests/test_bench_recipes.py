@@ -151,7 +151,7 @@ def test_a_dry_run_trains_nothing(start, tmp_path):
     code, said = bench_run(suite)
     assert code == 0, said
     assert "2 cells done" in said
-    assert bench_run(suite, "--dry-run") == (0, "checking own\nchecking other\n2 tasks are in order, 2 cells\n")
+    assert bench_run(suite, "--dry-run") == (0, "checking own\nchecking other\n2 tasks can be run, 2 cells\n")
 
 
 def test_what_is_wrong_elsewhere_is_said_before_training(start, tmp_path):

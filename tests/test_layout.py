@@ -13,7 +13,8 @@ HEAVY = ("torch", "transformers", "matplotlib", "rich", "numpy", "scipy", "PIL",
 
 # DESIGN.md, "Layout": a part is a module, or a package with all that is in it.
 RANKS = {
-    "errors": 0, "types": 0, "registry": 0, "files": 0, "progress": 0, "bootstrap": 0, "text_tables": 0, "model_config": 0,
+    "errors": 0, "types": 0, "registry": 0,
+    "files": 0, "text_tables": 0, "progress": 0, "bootstrap": 0, "model_config": 0,
     "ops": 1, "targets": 1, "outputs": 1, "padding": 1, "graph": 1,
     "rulebook": 2, "render": 2,
     "engine": 3,
