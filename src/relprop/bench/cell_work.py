@@ -15,6 +15,7 @@ import torch
 
 from relprop.bench.catalog import Catalog
 from relprop.bench.datasets import Dataset, Example
+from relprop.bench.executors import CellSpec
 from relprop.bench.kinds import CellJob, task_kind
 from relprop.bench.settings import validated
 from relprop.bench.suites import Method, Task
@@ -36,7 +37,7 @@ class CellWork:
 
     locations: Locations
 
-    def __call__(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, spec: CellSpec) -> dict[str, Any]:
         with single_thread():
             job = cell_job(spec, self.locations)
             return task_kind(job.task.kind).measure(job).to_dict()
@@ -53,7 +54,7 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def cell_job(spec: dict[str, Any], locations: Locations) -> CellJob:
+def cell_job(spec: CellSpec, locations: Locations) -> CellJob:
     """The job of a cell, if its data and weights are still those that were planned."""
     task = validated(Task, spec["task"], "the cell's task")
     every = _examples(json.dumps([spec["task"], spec["data"]], sort_keys=True), locations.folder)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Numbers = dict[str, dict[str, list[float]]]
+Exhibit = dict[str, Any]  # "kind", "example" and what the kind needs; stored as JSON
 CEILING = "ceiling"  # the label of the best order that a search finds
 UNIFORM = "uniform map"  # the label of a map that is the same everywhere
 
@@ -32,7 +33,7 @@ class Measurements:
     examples: list[int]  # their numbers in the dataset's split
     scores: Numbers = field(default_factory=dict)
     curves: dict[str, dict[str, Curves]] = field(default_factory=dict)
-    exhibits: list[dict[str, Any]] = field(default_factory=list)
+    exhibits: list[Exhibit] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, method: str, metric: str, values: Sequence[float]) -> None:
