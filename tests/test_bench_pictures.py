@@ -254,7 +254,7 @@ def test_two_digits_are_explained_for_their_own_classes(data: Path) -> None:
         assert shown.size == (200, 400)
     with pytest.raises(InputError, match="is for pictures with one object"):
         run(suite_of({**task, "metrics": ["positive_auc_target"]}), data)
-    with pytest.raises(InputError, match=r'two things on each picture.*explain = "label"'):
+    with pytest.raises(InputError, match=r'two objects.*explain = "label"'):
         run(suite_of({**task, "explain": "predicted"}), data)
 
 
