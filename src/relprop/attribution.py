@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 import relprop.methods  # noqa: F401  (fills the registry)
 from relprop.engine.forward_passes import predict
-from relprop.engine.model_call import answers_questions, check_visible, config_of, is_dispatched, unwrapped
+from relprop.engine.model_call import answers_questions, check_visible, is_dispatched, unwrapped
 from relprop.engine.propagation import Propagation
 from relprop.errors import InputError, ModelError, RelpropWarning
+from relprop.model_config import config_value
 from relprop.padding import lets_through
 from relprop.registry import METHODS
 from relprop.rulebook.rulesets import RuleSet, ruleset
@@ -167,5 +168,5 @@ def _check_inputs(model: nn.Module, inputs: dict[str, Any]) -> None:
 
 
 def _table(model: nn.Module) -> int | None:
-    size = config_of(model, "vocab_size")
+    size = config_value(model, "vocab_size")
     return size if isinstance(size, int) else None

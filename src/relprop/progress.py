@@ -29,7 +29,7 @@ def tracked(items: Sequence[T], description: str, shown: bool | None = None) -> 
 def live_count(description: str) -> Iterator[Callable[..., None]]:
     """`show(done, count, note, urgent=False)` updates a bar with rate and time left.
 
-    Without a terminal it prints a line every half minute, and at once if the news is urgent. A count that falls back
+    Without a terminal it prints a line every half minute, and at once if the note is urgent. A count that falls back
     belongs to the next piece of work: its rate is measured anew.
     """
     from rich.console import Console

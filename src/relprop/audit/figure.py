@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from relprop.audit import words
 from relprop.audit.findings import AuditFindings, Ranked
 from relprop.audit.statistics import Floats
-from relprop.bench.report.plots import drawable
+from relprop.bench.report.plots import short_text
 from relprop.render.typesetting import INK, RULE, SOFT
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
@@ -35,8 +35,8 @@ def audit_figure(audit: AuditFindings) -> Figure:
     most, least = audit.found.extremes(NAMED)
     _ends(ends, [*least, *most[::-1]], len(least), colours)
     _spread(spread, audit.found.values(), colours)
-    drawn.suptitle(drawable(words.heading(audit)), fontsize=10, color=INK)
-    patches = [Patch(facecolor=colour, label=drawable(group, LONGEST)) for group, colour in colours.items()]
+    drawn.suptitle(short_text(words.heading(audit)), fontsize=10, color=INK)
+    patches = [Patch(facecolor=colour, label=short_text(group, LONGEST)) for group, colour in colours.items()]
     drawn.legend(handles=patches, loc="outside lower center", ncols=4, frameon=False, fontsize=8, labelcolor=INK)
     return drawn
 
@@ -55,7 +55,7 @@ def _ends(axis: Axes, names: Sequence[Ranked], gap: int, colours: Colours) -> No
     """The least relevant names below, the most relevant ones above, with a gap between."""
     places = [i + (i >= gap) * 0.8 for i in range(len(names))]
     axis.barh(places, [one.relevance for one in names], height=0.78, color=[colours[one.group] for one in names])
-    axis.set_yticks(places, [f"{drawable(one.name, LONGEST)} ({one.count})" for one in names])
+    axis.set_yticks(places, [f"{short_text(one.name, LONGEST)} ({one.count})" for one in names])
     axis.set_xlabel("relevance (mentions in brackets)")
     axis.axvline(0, color=SOFT, linewidth=0.8)
     _soften(axis)
@@ -73,7 +73,7 @@ def _spread(axis: Axes, values: Mapping[str, Floats], colours: Colours) -> None:
         boxprops=box, medianprops={**box, "linewidth": 2}, whiskerprops=box, capprops=box,
     )  # fmt: skip
     axis.set_xticks(
-        range(len(there)), [f"{drawable(group, LONGEST)}\n{len(own)} names" for group, own in there.items()]
+        range(len(there)), [f"{short_text(group, LONGEST)}\n{len(own)} names" for group, own in there.items()]
     )
     axis.set_xlim(-0.6, len(there) - 0.4)
     axis.axhline(0, color=SOFT, linewidth=0.8)

@@ -7,7 +7,6 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from relprop.audit.terms import ambiguous_words, check_groups, first_names, read
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
+from relprop.model_config import model_name
 from relprop.progress import tracked
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TruncationWarning, parts_of
@@ -71,7 +71,7 @@ def names(
     shown = [found.example(name).sentence for side in found.extremes() for name in side]
     examples = tuple(_explain(explainer, shown, asked))
     audit = NameAudit(
-        model=_model_name(explainer.model),
+        model=model_name(explainer.model),
         method=record.name,
         contrast=examples[0].target,
         texts=len(every),
@@ -208,9 +208,3 @@ def _shuffle_and_measure(
     owners = [before[place] for place in kept]
     by_place = [replace(one, name=own.term, group=own.group) for one, own in zip(mentions, owners, strict=True)]
     return mentions, by_place
-
-
-def _model_name(model: Any) -> str:
-    """The hub id, the folder's name or the class; a full path would reveal somebody's machine in a shared file."""
-    source = str(getattr(getattr(model, "config", None), "name_or_path", None) or type(model).__name__)
-    return Path(source).name if Path(source).is_absolute() or Path(source).is_dir() else source

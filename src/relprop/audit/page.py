@@ -8,19 +8,7 @@ from dataclasses import replace
 from relprop.audit import words
 from relprop.audit.figure import audit_figure
 from relprop.audit.findings import PRIMARY, AuditFindings, Findings, Ranked
-from relprop.bench.report.blocks import (
-    Bullets,
-    Heatmaps,
-    ImageFile,
-    ImageRow,
-    Paragraph,
-    ReportBlock,
-    Section,
-    TableBlock,
-    TableCell,
-    TableColumn,
-    TableRow,
-)
+from relprop.bench.report import blocks
 from relprop.bench.report.exhibits import svg_bytes, text_heatmap
 from relprop.bench.report.html import html
 from relprop.explanation import Explanation
@@ -30,26 +18,26 @@ def audit_page(audit: AuditFindings) -> str:
     return html(list(_sections(audit)))
 
 
-def _sections(audit: AuditFindings) -> Iterator[Section]:
-    opening: list[ReportBlock] = [
-        Paragraph(" ".join(words.account(audit))),
+def _sections(audit: AuditFindings) -> Iterator[blocks.Section]:
+    opening: list[blocks.ReportBlock] = [
+        blocks.Paragraph(" ".join(words.account(audit))),
         *_verdicts(audit.found),
-        Bullets(words.HOW_TO_READ),
+        blocks.Bullets(words.HOW_TO_READ),
     ]
-    yield Section(words.heading(audit), opening, depth=1)
+    yield blocks.Section(words.heading(audit), opening, depth=1)
     for number, (title, findings) in enumerate(audit.parts()):
         picture = [_picture(audit)] if not number else []
-        yield Section(title, [*(_verdicts(findings) if number else []), *_tables(findings), *picture])
+        yield blocks.Section(title, [*(_verdicts(findings) if number else []), *_tables(findings), *picture])
     most, least = audit.found.extremes()
-    yield Section("Most relevant names", list(_examples(most, audit.examples[: len(most)])))
-    yield Section("Least relevant names", list(_examples(least, audit.examples[len(most) :])))
+    yield blocks.Section("Most relevant names", list(_examples(most, audit.examples[: len(most)])))
+    yield blocks.Section("Least relevant names", list(_examples(least, audit.examples[len(most) :])))
 
 
-def _verdicts(findings: Findings) -> Iterator[ReportBlock]:
-    yield from (Paragraph(f"{verdict}.") for verdict in words.verdicts(findings))
+def _verdicts(findings: Findings) -> Iterator[blocks.ReportBlock]:
+    yield from (blocks.Paragraph(f"{verdict}.") for verdict in words.verdicts(findings))
 
 
-def _tables(findings: Findings) -> Iterator[ReportBlock]:
+def _tables(findings: Findings) -> Iterator[blocks.ReportBlock]:
     for level, summaries in findings.summaries.items():
         note = " (the numbers that count)" if level == PRIMARY else ""
         rows = [words.summary_cells(one) for one in summaries]
@@ -59,19 +47,21 @@ def _tables(findings: Findings) -> Iterator[ReportBlock]:
         yield _table("Tests and effect sizes", words.COMPARISON_HEAD, rows)
 
 
-def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> TableBlock:
-    columns = tuple(TableColumn(name) for name in head[1:])
-    return TableBlock(
-        caption, head[0], columns, tuple(TableRow(row[0], tuple(map(TableCell, row[1:]))) for row in rows)
+def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> blocks.TableBlock:
+    columns = tuple(blocks.TableColumn(name) for name in head[1:])
+    return blocks.TableBlock(
+        caption, head[0], columns, tuple(blocks.TableRow(row[0], tuple(map(blocks.TableCell, row[1:]))) for row in rows)
     )
 
 
-def _picture(audit: AuditFindings) -> ImageRow:
+def _picture(audit: AuditFindings) -> blocks.ImageRow:
     alt = "Names sorted by their relevance, coloured by group, and the distribution of each group"
-    return ImageRow("Every name, and every group", (ImageFile("names", alt, "svg", svg_bytes(audit_figure(audit))),))
+    return blocks.ImageRow(
+        "Every name, and every group", (blocks.ImageFile("names", alt, "svg", svg_bytes(audit_figure(audit))),)
+    )
 
 
-def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iterator[ReportBlock]:
+def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iterator[blocks.ReportBlock]:
     """Coloured sentences, each with its name as the title."""
     drawn = []
     for name, one in zip(names, explained, strict=True):
@@ -79,4 +69,4 @@ def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iter
         title = f"{name.name} {words.signed_number(name.relevance)} ({name.group}, {mentions})"
         drawn.append(replace(text_heatmap(one.words().without_special()), method=title))
     if drawn:
-        yield Heatmaps("names", "Each with the sentence whose relevance is nearest to its mean", tuple(drawn))
+        yield blocks.Heatmaps("names", "Each with the sentence whose relevance is nearest to its mean", tuple(drawn))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple
 
@@ -79,39 +79,27 @@ def group_summary(group: str, values: Floats) -> GroupSummary:
 def compare_groups(groups: Mapping[str, Floats], *, draws: int, seed: int) -> tuple[Comparison, ...]:
     """Every pair of groups that have two numbers or more each."""
     pairs = [(a, b) for a, b in combinations(groups, 2) if min(len(groups[a]), len(groups[b])) > 1]
-    permuted = [permutation_test(groups[a], groups[b], draws, seed) for a, b in pairs]
-    ranked = [stats.mannwhitneyu(groups[a], groups[b], alternative="two-sided") for a, b in pairs]
-    by_rank = [float(one.pvalue) for one in ranked]
-    both = zip(holm(permuted), holm(by_rank), strict=True)
+    found = [_compare(a, b, groups[a], groups[b], draws, seed) for a, b in pairs]
+    permutation, mann_whitney = holm([one.permutation for one in found]), holm([one.mann_whitney for one in found])
     return tuple(
-        _comparison(pair, groups, p, float(u.statistic), by_ranks, corrected)
-        for pair, p, u, by_ranks, corrected in zip(pairs, permuted, ranked, by_rank, both, strict=True)
+        replace(one, permutation_corrected=p, mann_whitney_corrected=q)
+        for one, p, q in zip(found, permutation, mann_whitney, strict=True)
     )
 
 
-def _comparison(
-    pair: tuple[str, str], groups: Mapping[str, Floats], p: float, u: float, by_rank: float, both: tuple[float, float]
-) -> Comparison:
-    x, y = groups[pair[0]], groups[pair[1]]
+def _compare(first: str, second: str, x: Floats, y: Floats, draws: int, seed: int) -> Comparison:
+    """The p-values are not corrected yet."""
+    permutation, ranks = permutation_test(x, y, draws, seed), stats.mannwhitneyu(x, y, alternative="two-sided")
     delta, delta_interval = cliffs_delta(x, y)
     d, d_interval = cohens_d(x, y)
     return Comparison(
-        first=pair[0],
-        second=pair[1],
-        counts=(len(x), len(y)),
-        difference=float(x.mean() - y.mean()),
-        interval=welch_interval(x, y),
-        permutation=p,
-        permutation_corrected=both[0],
-        u=u,
-        mann_whitney=by_rank,
-        mann_whitney_corrected=both[1],
-        cliffs_delta=delta,
-        cliffs_interval=delta_interval,
-        cohens_d=d,
-        cohens_interval=d_interval,
+        first, second, (len(x), len(y)),
+        difference=float(x.mean() - y.mean()), interval=welch_interval(x, y),
+        permutation=permutation, permutation_corrected=permutation,
+        u=float(ranks.statistic), mann_whitney=float(ranks.pvalue), mann_whitney_corrected=float(ranks.pvalue),
+        cliffs_delta=delta, cliffs_interval=delta_interval, cohens_d=d, cohens_interval=d_interval,
         detectable=detectable(len(x), len(y)),
-    )
+    )  # fmt: skip
 
 
 def detectable(n: int, m: int) -> float:

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from relprop.audit.corpus import open_text
 from relprop.errors import InputError
+from relprop.text_tables import open_text
 
 DATA = Path(__file__).parent / "data"
 HEADER = ["term", "group"]

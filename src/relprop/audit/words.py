@@ -17,10 +17,10 @@ COMPARISON_HEAD = (
     "Cohen's d", "detectable d",
 )  # fmt: skip
 HOW_TO_READ = (
-    "Relevance speaks for the first class (+) or for the second (-), summed over a name's sub-words, in units of the "
+    "Relevance supports the first class (+) or the second (-). It is summed over a name's sub-words, in units of the "
     "model's outputs.",
-    "The test that counts is that over names: a group is a set of names, and mentions of one name or in one sentence "
-    "are repeats of each other. Over mentions p is too small.",
+    "The test that counts is the one over names: a group is a set of names, and mentions of one name or in one "
+    "sentence depend on each other. Over mentions p is too small.",
     "p is two-sided, by permutation of the groups and by ranks (Mann-Whitney), and corrected by Holm where there are "
     "more than two groups. Cliff's delta says how much more often the first group's number is the larger one, from -1 "
     "to 1. The detectable d is the Cohen's d that so many numbers would show in four of five cases.",
@@ -58,8 +58,8 @@ def verdicts(findings: Findings) -> Iterator[str]:
 def _verdict(one: Comparison) -> str:
     numbers = f"{p_equation(one.permutation_corrected)}, Cliff's delta {decimals(one.cliffs_delta)}"
     if one.permutation_corrected >= SURE:
-        power = f"one of d = {one.detectable:.2f} would have been, in four of five cases"
-        missed = power if math.isfinite(one.detectable) else "so few names could have shown none"
+        power = f"one of d = {one.detectable:.2f} would be shown in four of five cases"
+        missed = power if math.isfinite(one.detectable) else "so few names cannot show one"
         return f"no difference was shown ({numbers}; {missed})"
     more = one.first if one.difference > 0 else one.second
     return f"{visible(more)} names are the more relevant by {number(abs(one.difference)).removeprefix('+')} ({numbers})"

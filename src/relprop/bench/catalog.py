@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from relprop.bench.datasets import Dataset
-from relprop.bench.recipes import ABOUT, Recipe, TrainingProgress, model_folder, pretrained_source, train_model
+from relprop.bench.recipes import (
+    ABOUT,
+    ModelFacts,
+    Recipe,
+    TrainingProgress,
+    model_folder,
+    pretrained_source,
+    train_model,
+)
 from relprop.bench.settings import validated
 from relprop.errors import InputError, unknown_name
 
@@ -38,7 +46,7 @@ class Catalog:
 
     def train(
         self, name: str, folder: Path | None, progress: TrainingProgress | None = None
-    ) -> tuple[Path, dict[str, Any]]:
+    ) -> tuple[Path, ModelFacts]:
         """Train a recipe's model after those that it starts from; its folder and facts."""
         where, chain = self._chain(name)
         for recipe in chain:

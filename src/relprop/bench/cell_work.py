@@ -15,6 +15,7 @@ import torch
 
 from relprop.bench.catalog import Catalog
 from relprop.bench.datasets import Dataset, Example
+from relprop.bench.executors import CellSpec
 from relprop.bench.kinds import CellJob, task_kind
 from relprop.bench.settings import validated
 from relprop.bench.suites import Method, SuiteTask
@@ -36,7 +37,7 @@ class CellWork:
 
     locations: Locations
 
-    def __call__(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, spec: CellSpec) -> dict[str, Any]:
         with single_thread():
             job = cell_job(spec, self.locations)
             return task_kind(job.task.kind).measure(job).to_dict()
@@ -53,7 +54,7 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def cell_job(spec: dict[str, Any], locations: Locations) -> CellJob:
+def cell_job(spec: CellSpec, locations: Locations) -> CellJob:
     """The job of a cell, if its data and weights are still those that were planned."""
     task = validated(SuiteTask, spec["task"], "the cell's task")
     every = _examples(json.dumps([spec["task"], spec["data"]], sort_keys=True), locations.folder)
@@ -62,7 +63,7 @@ def cell_job(spec: dict[str, Any], locations: Locations) -> CellJob:
         raise InputError(f'the examples of task "{task.name}" are not those that were planned: the data has changed')
     explainer = load_explainer(locations.models[task.model])
     if spec["weights"] != weights_digest(explainer.model):
-        raise InputError(f'"{task.model}" has other weights than were planned: start anew in another folder')
+        raise InputError(f'"{task.model}" has other weights than were planned: start a new run in another folder')
     if spec["data"] and spec["data"]["classes"] and isinstance(chosen[0], Example):
         chosen = align_labels(chosen, spec["data"]["classes"], explainer.labels, task)
     methods = tuple(validated(Method, one, "the cell's method") for one in spec["methods"])

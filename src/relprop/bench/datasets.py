@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
 import json
 import re
@@ -11,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,9 +17,8 @@ from relprop.bench.idx import Bytes, read_idx
 from relprop.bench.settings import NOTHING_ELSE
 from relprop.errors import InputError, RelpropError, unknown_name
 from relprop.graph.splits import PARTS, random_split, scaffold_split
+from relprop.text_tables import ColumnName, Row, file_kind, read_rows
 
-ColumnName = str | int  # a number where a file has no header
-Row = Mapping[ColumnName, Any]
 _IDX = "images-idx3-ubyte"  # the end of names of files in MNIST's format
 
 
@@ -82,9 +79,7 @@ class Dataset:
     evidence: str | None = None
     quoted: bool = True  # tab-separated files: are cells quoted as in CSV?
     apart: ColumnName | None = None  # rows with the same text in this column stay in one split
-    share: Mapping[str, tuple[float, float]] = field(
-        default_factory=dict
-    )  # the part of one file that a split is: [0, 0.9]
+    share: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of one file, by split: [0, 0.9]
     cut: Literal["", "random", "scaffold"] = ""  # one file of molecules is cut into train, validation and test
 
     def __post_init__(self) -> None:
@@ -175,11 +170,8 @@ def read_files(data: Dataset, split: str, folder: Path) -> Iterator[Row]:
             f'"{data.name}" has no file "{path}"; --data names the folder that holds "{data.files[split]}"'
         )
     wanted = [name for name in (*data.columns, data.label, data.answer, data.evidence, data.apart) if name is not None]
-    try:
-        rows = islice(_rows(path, data), *data.rows.get(split, (0, None)))
-        yield from _rows_of_split(data, split, _with_columns(rows, wanted, f'"{path.name}"'))
-    except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError, EOFError) as error:
-        raise InputError(f'"{path}" cannot be read: {error}') from error
+    rows = islice(_rows(path, data), *data.rows.get(split, (0, None)))
+    yield from _rows_of_split(data, split, _with_columns(rows, wanted, f'"{path.name}"'))
 
 
 def _rows_of_split(data: Dataset, split: str, rows: Iterator[Row]) -> Iterator[Row]:
@@ -201,34 +193,14 @@ def _hash_fraction(value: Any) -> float:
     return int(hashlib.sha256(str(value).encode()).hexdigest()[:8], 16) / 2**32
 
 
-def _open_text(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
-
-
 def _rows(path: Path, data: Dataset) -> Iterator[Row]:
-    """By column name; where columns are named by number, by number, and the file has no header."""
-    kind = path.name.removesuffix(".gz").rsplit(".", 1)[-1]
+    """By column name; by number if the label's column is a number, as the file has no header then."""
+    kind = file_kind(path)
     if kind.endswith(_IDX):
-        yield from _idx_rows(path)
-    elif kind not in ("tsv", "csv", "jsonl"):
+        return _idx_rows(path)
+    if kind not in ("tsv", "csv", "jsonl"):
         raise InputError(f'"{path.name}" is none of .tsv, .csv, .jsonl, {_IDX} (or these with .gz)')
-    else:
-        with _open_text(path) as lines:
-            if kind == "jsonl":
-                yield from (json.loads(line) for line in lines if line.strip())
-            else:
-                yield from _cells(lines, data, kind)
-
-
-def _cells(lines: Iterable[str], data: Dataset, kind: str) -> Iterator[Row]:
-    separator = "\t" if kind == "tsv" else ","
-    plain = kind == "tsv" and not data.quoted
-    reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
-    header = None if isinstance(data.label, int) else next(reader, [])
-    for row in reader:
-        yield dict(zip(header, row, strict=False)) if header is not None else dict(enumerate(row))
+    return read_rows(path, header=not isinstance(data.label, int), quoted=data.quoted)
 
 
 def _idx_rows(path: Path) -> Iterator[Row]:

@@ -25,8 +25,9 @@ from typing import Any
 
 from relprop.errors import InputError, RelpropError
 
-WorkFunction = Callable[[dict[str, Any]], Any]
-KeyedSpec = tuple[str, dict[str, Any]]
+CellSpec = dict[str, Any]  # all that a cell's result depends on; it is stored as JSON
+WorkFunction = Callable[[CellSpec], Any]
+KeyedSpec = tuple[str, CellSpec]
 Executor = Callable[[WorkFunction, Iterable[KeyedSpec]], Generator["Outcome", None, None]]
 
 
@@ -40,7 +41,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def attempt(work: WorkFunction, key: str, spec: dict[str, Any]) -> Outcome:
+def attempt(work: WorkFunction, key: str, spec: CellSpec) -> Outcome:
     """Work on a cell; any exception becomes its error."""
     start = time.perf_counter()
     try:
@@ -230,7 +231,7 @@ def _tasks(ray: Any, work: WorkFunction, cells: Iterable[KeyedSpec]) -> Iterator
             yield _outcome(ray, reference, held.pop(reference))
 
 
-def _on_worker(path: list[str], packed: bytes, key: str, spec: dict[str, Any]) -> Outcome:
+def _on_worker(path: list[str], packed: bytes, key: str, spec: CellSpec) -> Outcome:
     """Work on a cell with the driver's module path, as the work may be in any of its modules."""
     _limit_threads()
     sys.path.extend(entry for entry in path if entry not in sys.path)

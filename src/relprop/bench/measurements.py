@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Numbers = dict[str, dict[str, list[float]]]
+Exhibit = dict[str, Any]  # "kind", "example" and what the kind needs; stored as JSON
 CEILING = "ceiling"  # the label of the best order that a search finds
 UNIFORM = "uniform map"  # the label of a map that is the same everywhere
 
@@ -30,7 +33,7 @@ class Measurements:
     examples: list[int]  # their numbers in the dataset's split
     scores: Numbers = field(default_factory=dict)
     curves: dict[str, dict[str, Curves]] = field(default_factory=dict)
-    exhibits: list[dict[str, Any]] = field(default_factory=list)
+    exhibits: list[Exhibit] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, method: str, metric: str, values: Sequence[float]) -> None:
@@ -41,8 +44,12 @@ class Measurements:
         own = self.curves.setdefault(method, {}).setdefault(metric, Curves([float(x) for x in at], []))
         own.values.extend([float(value) for value in row] for row in values)
 
-    def add_seconds(self, method: str, seconds: float) -> None:
-        self.seconds[method] = self.seconds.get(method, 0.0) + seconds
+    @contextmanager
+    def timed(self, method: str) -> Iterator[None]:
+        """Adds the time of the block to the method's seconds."""
+        start = time.perf_counter()
+        yield
+        self.seconds[method] = self.seconds.get(method, 0.0) + time.perf_counter() - start
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,6 +74,6 @@ def join_measurements(parts: Sequence[Measurements]) -> Measurements:
             for metric, curve in curves.items():
                 whole.add_curve(method, metric, curve.at, curve.values)
         for method, seconds in part.seconds.items():
-            whole.add_seconds(method, seconds)
+            whole.seconds[method] = whole.seconds.get(method, 0.0) + seconds
         whole.exhibits += part.exhibits
     return whole

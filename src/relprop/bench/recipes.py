@@ -27,6 +27,7 @@ from relprop.bench.training_tasks import TrainingTask, shuffled_batches, trainin
 from relprop.errors import InputError, RelpropError
 from relprop.files import replacing, write_text
 
+ModelFacts = dict[str, Any]  # how a model was trained and how accurate it is; stored as JSON
 TrainingProgress = Callable[[str, int, int, float], None]  # recipe, step, steps, loss
 ABOUT = "recipe.json"  # in a trained model's folder: how it was trained
 _CHECKPOINT = "checkpoint.safetensors"
@@ -74,7 +75,7 @@ def model_folder(recipe: Recipe, examples: Sequence[Example], start: str) -> Pat
 
 def train_model(
     recipe: Recipe, data: Dataset, folder: Path | None, start: str, *, progress: TrainingProgress | None = None
-) -> tuple[Path, dict[str, Any]]:
+) -> tuple[Path, ModelFacts]:
     """The folder of the recipe's model and the facts about it; it is trained now unless it was before."""
     examples = data.examples("train", folder)
     out = model_folder(recipe, examples, start)
@@ -195,7 +196,7 @@ def _load_checkpoint(model: Any, optimiser: torch.optim.Optimizer, path: Path) -
     return step
 
 
-def _save_model(model: Any, tokenizer: Any, about: dict[str, Any], out: Path) -> None:
+def _save_model(model: Any, tokenizer: Any, about: ModelFacts, out: Path) -> None:
     """Write the model's files, then the file that says they are complete."""
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)

@@ -7,9 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
 
-from relprop.bench.executors import Executor, KeyedSpec, Outcome, WorkFunction, in_process
+from relprop.bench.executors import CellSpec, Executor, KeyedSpec, Outcome, WorkFunction, in_process
 from relprop.bench.store import Store, StoredResult
 
 TRIES = 3
@@ -28,14 +27,14 @@ class RunSummary:
         return not self.left and not self.quarantined
 
 
-def cell_key(spec: dict[str, Any]) -> str:
+def cell_key(spec: CellSpec) -> str:
     """A hash of the spec: the same work has the same key in every run."""
     return hashlib.sha256(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def run_cells(
     store: Store,
-    specs: Sequence[dict[str, Any]],
+    specs: Sequence[CellSpec],
     work: WorkFunction,
     *,
     executor: Executor = in_process,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from relprop.bench.executors import CellSpec, KeyedSpec
 from relprop.errors import InputError, RelpropError
 
 FILE = "results.sqlite"
@@ -28,7 +29,7 @@ class StoredResult:
     """A cell, and its result or its error."""
 
     key: str
-    spec: dict[str, Any]
+    spec: CellSpec
     failures: int
     error: str | None
     result: Any
@@ -81,7 +82,7 @@ class Store:
             raise
         self._db.execute("COMMIT")
 
-    def plan(self, cells: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    def plan(self, cells: Iterable[KeyedSpec]) -> None:
         """Add the cells of a plan, in order; known cells keep their results."""
         rows = [(key, place, json.dumps(spec, sort_keys=True)) for place, (key, spec) in enumerate(cells)]
         with self._write_errors(), self._transaction():

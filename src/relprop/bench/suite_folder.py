@@ -1,4 +1,4 @@
-"""A suite in a folder: planned, checked and worked on, with all that is needed to go on with it later."""
+"""The folder of a run: its suite and plan are recorded, so that the run can be resumed later."""
 
 from __future__ import annotations
 

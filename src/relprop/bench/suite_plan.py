@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from relprop.bench.cell_work import Locations, cell_job, example_digest, load_explainer, single_thread, weights_digest
+from relprop.bench.executors import CellSpec
 from relprop.bench.kinds import CellJob, task_kind
-from relprop.bench.recipes import TrainingProgress
+from relprop.bench.recipes import ModelFacts, TrainingProgress
 from relprop.bench.suites import Suite, SuiteTask
 from relprop.errors import InputError, RelpropError
 from relprop.loading import EMBEDDED
@@ -26,9 +27,9 @@ class SuitePlan:
     """The cells of a suite, and the facts about its models."""
 
     suite: Suite
-    specs: list[dict[str, Any]]
+    specs: list[CellSpec]
     locations: Locations
-    models: dict[str, dict[str, Any]]
+    models: dict[str, ModelFacts]
 
     @property
     def tasks(self) -> list[SuiteTask]:
@@ -46,10 +47,12 @@ def plan_suite(
     samples: dict[str, tuple[Sequence[Any], list[int]]] = {}
     for task in suite.tasks:
         with _naming(task):
-            every = task_kind(task.kind).examples(suite.catalog, task, folder)
+            kind = task_kind(task.kind)
+            kind.check_options(task)
+            every = kind.examples(suite.catalog, task, folder)
             samples[task.name] = every, sample_indices(len(every), task.sample or suite.sample, suite.seed)
     where: dict[str, str] = {}
-    models: dict[str, dict[str, Any]] = {}
+    models: dict[str, ModelFacts] = {}
     for task in suite.tasks:
         with _naming(task):
             if task.model not in where and (train or not _untrained(suite, task.model, folder)):
@@ -73,10 +76,10 @@ def sample_indices(count: int, wanted: int, seed: int) -> list[int]:
 
 def _prepare_model(
     suite: Suite, name: str, folder: Path | None, progress: TrainingProgress | None
-) -> tuple[str, dict[str, Any]]:
+) -> tuple[str, ModelFacts]:
     """Where a model lies, and the hash of its weights; for a recipe also how it was trained."""
     where: str = name
-    about: dict[str, Any] = {}
+    about: ModelFacts = {}
     if name.startswith(_RECIPE):
         path, about = suite.catalog.train(name.removeprefix(_RECIPE), folder, progress)
         where = str(path.absolute())
@@ -85,9 +88,7 @@ def _prepare_model(
     return where, {**about, "weights": weights_digest(load_explainer(where).model)}
 
 
-def _cells(
-    suite: Suite, task: SuiteTask, every: Sequence[Any], chosen: list[int], weights: str
-) -> Iterator[dict[str, Any]]:
+def _cells(suite: Suite, task: SuiteTask, every: Sequence[Any], chosen: list[int], weights: str) -> Iterator[CellSpec]:
     common = {
         "task": asdict(task),
         "methods": [asdict(one) for one in suite.methods_of(task)],

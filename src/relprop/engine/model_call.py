@@ -19,6 +19,7 @@ from relprop.engine.leaves import batch_of as batch_of
 from relprop.engine.leaves import describes_other_inputs, explained_parts
 from relprop.engine.sources import MisfitError
 from relprop.errors import ModelError, RelpropError
+from relprop.model_config import config_value
 from relprop.padding import padding_mask_name
 from relprop.rulebook.relevance_flow import GradientCutError
 from relprop.targets import AtMask, ChosenTarget, Labels, Several, TokenAt, chosen_target
@@ -144,7 +145,7 @@ def rows_read(target: Any, inputs: Mapping[str, Any]) -> int | None:
 
 def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
     """The target, read from the outputs with the labels and mask token of the model's config."""
-    mask_token = config_of(model, "mask_token_id")
+    mask_token = config_value(model, "mask_token_id")
     return chosen_target(
         target,
         outputs,
@@ -155,13 +156,8 @@ def read_target(model: nn.Module, target: Any, outputs: Any, inputs: Mapping[str
     )
 
 
-def config_of(model: nn.Module, name: str, default: Any = None) -> Any:
-    """A setting of the model's config; the default where it has none."""
-    return getattr(getattr(model, "config", None), name, default)
-
-
 def labels_of(model: nn.Module) -> Labels | None:
-    labels = config_of(model, "id2label")
+    labels = config_value(model, "id2label")
     return {int(index): str(name) for index, name in labels.items()} if isinstance(labels, dict) else None
 
 
@@ -170,7 +166,7 @@ def generates(model: nn.Module) -> bool:
 
     XLM and FlauBERT can generate by their class, but are masked language models unless their config says "causal".
     """
-    causal = config_of(model, "causal", True)
+    causal = config_value(model, "causal", True)
     return causal is not False and bool(getattr(model, "can_generate", lambda: False)())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from relprop.heads.treebank import Sentence
+from relprop.model_config import config_value
 
 NO_WORD = -1
 _NO_LIMIT = 1_000_000  # transformers writes a larger number than this for "no limit"
@@ -82,7 +83,7 @@ def token_limit(model: nn.Module, tokenizer: Any) -> int | None:
 
 
 def _positions(model: nn.Module) -> int | None:
-    count = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    count = config_value(model, "max_position_embeddings")
     if not isinstance(count, int):
         return None
     for name, module in model.named_modules():  # RoBERTa's positions start after the padding index

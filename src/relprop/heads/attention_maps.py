@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from relprop.engine.placement import reading_plan
 from relprop.engine.propagation import Propagation
 from relprop.errors import ModelError
 from relprop.heads.alignment import AlignedSentence
+from relprop.model_config import config_value
 from relprop.rulebook import rulesets
 
 _MOST_WEIGHTS = 2**19  # of one head in a batch: sentences x tokens x tokens
@@ -59,7 +60,7 @@ def _map_per_block(maps: Sequence[AttentionMap], batch: int, length: int) -> lis
 
 def equal_length_batches(model: nn.Module, rows: Sequence[AlignedSentence]) -> list[list[int]]:
     """Indices of sentences of equal length, so that none needs padding; one by one for models without a pad token."""
-    alone = getattr(getattr(model, "config", None), "pad_token_id", None) is None  # such classifiers refuse batches
+    alone = config_value(model, "pad_token_id") is None  # such classifiers refuse batches
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     batches = []
     for length, group in groupby(order, key=lambda i: len(rows[i])):
@@ -75,15 +76,3 @@ def batch_inputs(model: nn.Module, rows: Sequence[AlignedSentence]) -> dict[str,
     device = device_of(model)
     names = [name for name in rows[0].ids if name in taken]
     return {name: torch.tensor([row.ids[name] for row in rows], device=device) for name in names}
-
-
-def with_progress(batches: list[list[int]], progress: bool | None) -> Iterable[list[int]]:
-    """The batches, with a progress bar if wanted; None shows it for long work at a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    shown = progress if progress is not None else len(batches) >= 8 and console.is_terminal
-    if not shown:
-        return batches
-    return track(batches, description="attending", console=console, transient=console.is_terminal)

@@ -7,16 +7,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relprop.errors import InputError, ModelError, unknown_name
+from relprop.files import write_text, writing
 from relprop.heads.attention_counts import TO_GOVERNOR, Variant
 from relprop.heads.masks import Mask, corrupted, random_mask
 from relprop.heads.treebank import offset_shares
+from relprop.model_config import config_value
 
 SCHEMA_VERSION = 1
 XI_POS, XI_SYNT = 0.8, 0.1  # [Song24]
@@ -194,13 +195,8 @@ class Heads:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the counts to a file, whole or not at all."""
         path = Path(path)
-        try:
-            with TemporaryDirectory(dir=path.parent, prefix=".relprop-") as folder:
-                written = Path(folder, path.name)
-                written.write_text(self.to_json(), encoding="utf-8")
-                os.replace(written, path)
-        except OSError as error:
-            raise InputError(f'cannot write "{path}": {error.strerror or error}') from error
+        with writing(path):
+            write_text(path, self.to_json())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Heads:
@@ -236,7 +232,7 @@ def nested_tuples(value: Any) -> Any:
 
 def known_heads(model: Any) -> Heads | None:
     """The heads from heads.json in the folder that the model was loaded from, if there is one."""
-    folder = Path(getattr(getattr(model, "config", None), "name_or_path", None) or "")
+    folder = Path(config_value(model, "name_or_path") or "")
     return Heads.load(folder / FILE) if folder.parts and (folder / FILE).is_file() else None
 
 

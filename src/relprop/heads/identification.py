@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -13,9 +12,11 @@ from torch import nn
 from relprop.errors import InputError
 from relprop.heads.alignment import AlignedSentence, align, token_limit
 from relprop.heads.attention_counts import AttentionCounts, Variant, count_attention
-from relprop.heads.attention_maps import attention_maps, batch_inputs, equal_length_batches, with_progress
+from relprop.heads.attention_maps import attention_maps, batch_inputs, equal_length_batches
 from relprop.heads.head_counts import XI_POS, XI_SYNT, Heads, check_thresholds, nested_tuples
 from relprop.heads.treebank import RELATIONS, SAMPLE, Sentence, read_conllu, relation_offsets
+from relprop.model_config import model_name
+from relprop.progress import tracked
 
 
 def identify(
@@ -48,7 +49,7 @@ def identify(
     counts = _corpus_counts(model, read, rows, relations, variant, progress)
     offset, offset_rows = counts.best_offset(variant)
     return Heads(
-        model=name or _name(model),
+        model=name or model_name(model),
         corpus=corpus,
         sentences=len(read),
         skipped=len(given) - len(read),
@@ -92,10 +93,4 @@ def _corpus_counts(
         return count_attention(maps, some, parses, relations=relations, longest=longest, variant=variant)
 
     longest = max(map(len, rows))
-    return reduce(add, map(counts, with_progress(equal_length_batches(model, rows), progress)))
-
-
-def _name(model: nn.Module) -> str:
-    """The hub id, the folder's own name or the class; never a whole path, as the result may be shared as a file."""
-    source = str(getattr(getattr(model, "config", None), "name_or_path", None) or type(model).__name__)
-    return Path(source).name if Path(source).is_absolute() or Path(source).is_dir() else source
+    return reduce(add, map(counts, tracked(equal_length_batches(model, rows), "attending", progress)))

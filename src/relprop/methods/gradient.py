@@ -31,6 +31,7 @@ from relprop.methods.unit_scores import (
     single_examples,
     unit_scores,
 )
+from relprop.model_config import config_value
 from relprop.ops import at_least_float32
 from relprop.registry import METHODS
 from relprop.rulebook import rulesets
@@ -177,9 +178,8 @@ def _references(model: nn.Module, inputs: Inputs, baseline: Baseline) -> Referen
                 own = tuple(parts[name].shape) if name in parts else f"none of that name, but {', '.join(parts)}"
                 raise InputError(f'the baseline of "{name}" has shape {tuple(one.shape)}, the input {own}')
         return {name: baseline.get(name) for name in parts}
-    if baseline is None:
-        baseline = getattr(getattr(model, "config", None), "pad_token_id", None)
-    return {name: None if value.is_floating_point() else baseline for name, value in parts.items()}
+    token: int | None = config_value(model, "pad_token_id") if baseline is None else baseline
+    return {name: None if value.is_floating_point() else token for name, value in parts.items()}
 
 
 def edited_at(inputs: Inputs) -> At:

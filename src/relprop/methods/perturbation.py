@@ -23,6 +23,7 @@ from relprop.methods.unit_scores import (
     select_examples,
     unit_index_of,
 )
+from relprop.model_config import config_value
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -47,7 +48,7 @@ def occlusion(
     chosen, batch = flow.chosen, batch_of(inputs)
     check_separable(model, inputs, chosen)
     if replacement is None:
-        replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
+        replacement = config_value(model, "pad_token_id")
     parts = {}
     for name, real in hideable_units(flow, inputs).items():
         scores = chosen.value.new_zeros(real.shape)

@@ -27,6 +27,7 @@ from relprop.methods.unit_scores import (
     select_examples,
     single_examples,
 )
+from relprop.model_config import config_value
 from relprop.registry import METHODS
 from relprop.types import Attribution
 
@@ -68,7 +69,7 @@ def shapley(
                          "one example at a time")  # fmt: skip
     check_separable(model, inputs, chosen)
     if replacement is None:
-        replacement = getattr(getattr(model, "config", None), "pad_token_id", None)
+        replacement = config_value(model, "pad_token_id")
     every = hideable_units(flow, inputs)
     real, sizes = torch.cat(list(every.values()), 1), [one.shape[1] for one in every.values()]
     scores, baseline = chosen.value.new_zeros(real.shape), torch.zeros_like(chosen.value)

@@ -19,6 +19,7 @@ from relprop.metrics.hiding_plans import FAITHFULNESS, ClassAnswers, HidingPlan,
 from relprop.metrics.nodes import Nodes
 from relprop.metrics.score_arrays import Values, class_indices
 from relprop.metrics.tokens import Tokens, token_logits
+from relprop.model_config import config_value
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def whole_answers(model: nn.Module, logits: Tensor, labels: Values | None) -> Cl
     """The answers to whole texts, logits [texts, classes]; without labels, the predicted classes are read."""
     given = class_indices(labels, *logits.shape)
     classes = logits.argmax(-1) if given is None else torch.from_numpy(given)
-    multi_label = getattr(getattr(model, "config", None), "problem_type", None) == "multi_label_classification"
+    multi_label = config_value(model, "problem_type") == "multi_label_classification"
     return ClassAnswers(logits.double()[:, None], logits.double(), classes, multi_label)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.model_call import config_of, generates
+from relprop.engine.model_call import generates
 from relprop.errors import InputError, ModelError
+from relprop.model_config import config_value
 from relprop.readers import tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
@@ -21,7 +22,7 @@ from relprop.types import Attribution, Unit
 
 def reads_and_writes(model: nn.Module) -> bool:
     """Whether it is an encoder-decoder that generates text."""
-    return generates(model) and bool(config_of(model, "is_encoder_decoder"))
+    return generates(model) and bool(config_value(model, "is_encoder_decoder"))
 
 
 class SourceAndTargetReader(TextReader):

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from relprop.engine.model_call import config_of
 from relprop.errors import InputError, ModelError
 from relprop.graph.graph import Graph, batch, from_networkx, from_pyg
 from relprop.graph.molecules import from_smiles
 from relprop.graph.superpixels import superpixels
 from relprop.metrics.nodes import Nodes
+from relprop.model_config import config_value
 from relprop.readers.picture import opened_picture
 from relprop.render.graph.part import GraphPart
 from relprop.types import Attribution
@@ -41,7 +41,7 @@ class GraphReader:
     @property
     def reads(self) -> str:
         """What the model's graphs are made from: "smiles", "superpixels", or nothing that it says."""
-        return str(config_of(self.model, "reads", ""))
+        return str(config_value(self.model, "reads", ""))
 
     def read(self, given: Any, max_length: int | None = None) -> Graph:
         if max_length is not None:
@@ -69,8 +69,8 @@ class GraphReader:
         )
 
     def _fitting(self, graph: Graph) -> Graph:
-        categories = config_of(self.model, "categories", ())
-        expected, whole = len(categories) or config_of(self.model, "features", 0), bool(categories)
+        categories = config_value(self.model, "categories", ())
+        expected, whole = len(categories) or config_value(self.model, "features", 0), bool(categories)
         if expected and (graph.nodes.shape[1] != expected or (whole and graph.nodes.dtype.kind not in "iub")):
             kind = "whole-number" if whole else "float"
             raise InputError(

@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from relprop.engine.model_call import config_of, device_of
+from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
 from relprop.heads import Heads, identify, known_heads
 from relprop.metrics import Tokens
+from relprop.model_config import config_value
 from relprop.readers import tokens
 from relprop.readers.tokens import Text, TokenRow
 from relprop.render.text.part import TextPart
@@ -43,7 +44,7 @@ class TextReader:
     @property
     def padding(self) -> int | None:
         """The token that the model itself knows as padding."""
-        padding: int | None = config_of(self.model, "pad_token_id")
+        padding: int | None = config_value(self.model, "pad_token_id")
         return padding
 
     @property

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.model_call import config_of
 from relprop.errors import InputError
+from relprop.model_config import config_value
 from relprop.types import Unit
 
 Text = str | tuple[str, str]
@@ -71,7 +71,7 @@ def limit_of(model: nn.Module, tokenizer: Any) -> int | None:
 
 
 def _positions(model: nn.Module) -> int | None:
-    count = config_of(model, "max_position_embeddings")
+    count = config_value(model, "max_position_embeddings")
     if not isinstance(count, int) or count <= 0:
         return None
     for name, module in model.named_modules():  # RoBERTa's positions start behind the padding index

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+
+from relprop.files import replacing
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI, MOST_PIXELS = 200, 60_000  # Agg draws no picture of 2 ** 16 pixels a side
@@ -25,10 +26,8 @@ def check(path: str | os.PathLike[str]) -> Path:
 
 def write(figure: Figure, path: Path) -> None:
     """Write beside the path first, then take its place."""
-    with TemporaryDirectory(dir=path.parent, prefix=".relprop-") as folder:
-        written = Path(folder, path.name)
+    with replacing(path) as written:
         put(figure, written, path.suffix[1:].lower())
-        os.replace(written, path)
 
 
 def put(figure: Figure, where: Path | IO[bytes], kind: str) -> None:

@@ -14,6 +14,7 @@ from relprop.engine.forward_passes import predict
 from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explainer import Explainer
 from relprop.heads import known_heads
+from relprop.model_config import config_value
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TruncationWarning
 from relprop.serve.body import ExplainRequest
@@ -84,7 +85,7 @@ class ServedModel:
     @property
     def _input(self) -> str:
         """What the page asks for; a graph comes from a SMILES or a picture's superpixels."""
-        reads = getattr(getattr(self.explainer.model, "config", None), "reads", "")
+        reads = config_value(self.explainer.model, "reads", "")
         inputs = {"texts": "text", "language": "text", "questions": "question", "images": "picture"}
         return inputs.get(self.kind) or ("picture" if reads == "superpixels" else "smiles")
 
@@ -141,9 +142,7 @@ class ServedModel:
     def _top_classes(self, logits: Tensor) -> dict[str, Any]:
         if len(logits) < 2:
             return {"prediction": "", "probability": None, "value": logits[0].item()}
-        multi_label = (
-            getattr(getattr(self.explainer.model, "config", None), "problem_type", None) == "multi_label_classification"
-        )
+        multi_label = config_value(self.explainer.model, "problem_type") == "multi_label_classification"
         probabilities = logits.double().sigmoid() if multi_label else logits.double().softmax(-1)
         best, classes = probabilities.topk(min(TOP_CLASSES, len(probabilities)))
         pairs = zip(best.tolist(), classes.tolist(), strict=True)

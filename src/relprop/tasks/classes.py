@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from relprop.engine.model_call import config_of, labels_of
+from relprop.engine.model_call import labels_of
+from relprop.model_config import config_value
 from relprop.readers import Reader, read_all
 from relprop.tasks.task import Answered, Query
 from relprop.types import Attribution
@@ -51,7 +52,7 @@ def likeliest(model: nn.Module, found: Attribution, number: int) -> tuple[int | 
     """The likeliest class of an example and its probability, where the target is one class of several."""
     if found.logits is None or found.logits.shape[-1] < 2:
         return None, None
-    several = config_of(model, "problem_type") == "multi_label_classification"
+    several = config_value(model, "problem_type") == "multi_label_classification"
     logits = found.logits[number].double()
     probabilities = logits.sigmoid() if several else logits.softmax(-1)
     best = int(probabilities.argmax())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,10 +44,8 @@ class Batch:
         """A method's scores; its time is added to the measurements."""
         known = METHODS[method.method].options
         options = self.explainer.reader.options(known, dict(method.options), self.rows, self.inputs)
-        start = time.perf_counter()
-        found = attribute(self.explainer.model, self.inputs, self.labels, method.method, **options)
-        whole.add_seconds(method.label, time.perf_counter() - start)
-        return found
+        with whole.timed(method.label):
+            return attribute(self.explainer.model, self.inputs, self.labels, method.method, **options)
 
     def explanation(self, found: Attribution, place: int) -> Explanation:
         """The explanation of the example at a place of the batch."""

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
+from relprop.bench.measurements import Exhibit
 from relprop.explanation import Explanation
 from relprop.render.graph.drawing import GraphMap, drawn
 from relprop.render.graph.figure import Hung, draw_hung
@@ -21,17 +22,17 @@ UNIT = 1.6  # pixels per unit of a drawing
 DPI = 100
 
 
-def text_exhibit(explanation: Explanation, place: int, label: str) -> dict[str, Any]:
+def text_exhibit(explanation: Explanation, place: int, label: str) -> Exhibit:
     return {"kind": "text", "example": place, "method": label, "explanation": explanation.to_json()}
 
 
-def image_exhibit(explanations: Sequence[Explanation], place: int, label: str) -> dict[str, Any]:
+def image_exhibit(explanations: Sequence[Explanation], place: int, label: str) -> Exhibit:
     """Small maps of an image's classes over the image, one below the other."""
     panels = np.concatenate([overlay(fitted(_only_drawing(one), LONGEST)) for one in explanations])
     return _png_exhibit(panels, place, label, ", ".join(one.target for one in explanations))
 
 
-def graph_exhibits(explanations: Mapping[str, Explanation], place: int) -> list[dict[str, Any]]:
+def graph_exhibits(explanations: Mapping[str, Explanation], place: int) -> list[Exhibit]:
     """The graph without colours, then one drawing per method."""
     maps = {label: _only_drawing(one) for label, one in explanations.items()}
     uncoloured = next(iter(maps.values())).plain()
@@ -52,7 +53,7 @@ def _pixels(one: GraphMap) -> Pixels:
     return np.asarray(Image.open(file).convert("RGB"))
 
 
-def _png_exhibit(pixels: Pixels, place: int, label: str, target: str) -> dict[str, Any]:
+def _png_exhibit(pixels: Pixels, place: int, label: str, target: str) -> Exhibit:
     file = io.BytesIO()
     Image.fromarray(pixels).quantize(256).save(file, "PNG", optimize=True)
     png = b64encode(file.getvalue()).decode()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from relprop.bench.catalog import Catalog
 from relprop.bench.kinds.batches import text_reader
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
-from relprop.bench.measurements import Measurements
+from relprop.bench.measurements import Exhibit, Measurements
 from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError
 from relprop.heads import SAMPLE, Sentence, identify, read_conllu
@@ -52,7 +51,7 @@ class HeadKinds(TaskKind):
         return Measurements(list(job.places), exhibits=[_exhibit(job, corpus) for corpus in job.examples])
 
 
-def _exhibit(job: CellJob, corpus: Corpus) -> dict[str, Any]:
+def _exhibit(job: CellJob, corpus: Corpus) -> Exhibit:
     """Offsets become texts, as the keys of JSON objects are texts."""
     reader = text_reader(job)
     thresholds = {name: job.task.options[name] for name in ("xi_pos", "xi_synt") if name in job.task.options}

@@ -6,7 +6,6 @@ mean says nothing.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
@@ -48,9 +47,8 @@ class RelevanceByBlock(TaskKind):
         whole, batches = make_batches(job)
         for batch in batches:
             for method in job.methods:
-                start = time.perf_counter()
-                sums = by_block(job.explainer.model, batch.inputs, batch.labels, _RULES[method.method])
-                whole.add_seconds(method.label, time.perf_counter() - start)
+                with whole.timed(method.label):
+                    sums = by_block(job.explainer.model, batch.inputs, batch.labels, _RULES[method.method])
                 whole.add_curve(method.label, CURVE, range(sums.shape[1]), sums.tolist())
         return whole
 

@@ -226,9 +226,8 @@ def _existing(path: Path, named: str) -> Path:
     return path
 
 
-_SOURCES: dict[
-    str, tuple[_ListPictures, tuple[str, ...], tuple[str, ...]]
-] = {  # with its required and optional options
+# How to list the pictures of each source, its required options, and its optional ones.
+_SOURCES: dict[str, tuple[_ListPictures, tuple[str, ...], tuple[str, ...]]] = {
     "pets": (_list_pets, ("pets",), ()),
     "digits": (_list_canvases, ("digits",), ()),
     "images": (_list_images, ("images", "masks"), ("foreground", "ignore")),

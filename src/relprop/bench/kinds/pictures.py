@@ -7,7 +7,6 @@ objects on a picture each is explained for its own class. Figures 2 and 3 are th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,9 +162,9 @@ def explain_pictures(
         part = rows[k : k + size]
         inputs = images.inputs(part)
         options = images.options(METHODS[method.method].options, dict(method.options), part, inputs)
-        start = time.perf_counter()
-        found = attribute(images.model, inputs, [int(one) for one in targets[k : k + size]], method.method, **options)
-        whole.add_seconds(method.label, time.perf_counter() - start)
+        chosen = [int(one) for one in targets[k : k + size]]
+        with whole.timed(method.label):
+            found = attribute(images.model, inputs, chosen, method.method, **options)
         done += [job.explainer.explanation(Query(row, None), found, number) for number, row in enumerate(part)]
     return done
 

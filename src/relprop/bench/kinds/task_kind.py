@@ -40,11 +40,14 @@ class TaskKind(ABC):
         """All examples of the task's split."""
         return catalog.dataset(task.data).examples(task.split, folder)
 
+    def check_options(self, task: SuiteTask) -> None:
+        """Raise if the task sets an option that the kind does not have."""
+        for option in task.options if self.options is not None else ():
+            if option not in (self.options or ()):
+                raise unknown_name(f"option of {task.kind}", option, self.options or ())
+
     def check(self, job: CellJob) -> None:
         """Raise if a task cannot be run, before the work starts; `job` has one example."""
-        for option in job.task.options if self.options is not None else ():
-            if option not in (self.options or ()):
-                raise unknown_name(f"option of {job.task.kind}", option, self.options or ())
         unknown = [metric for metric in job.metrics if metric not in self.metrics]
         if self.metrics and (unknown or (self.needs_metrics and not job.metrics)):
             known, got = ", ".join(self.metrics), ", ".join(unknown) or "none"

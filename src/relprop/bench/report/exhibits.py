@@ -6,10 +6,10 @@ import base64
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from matplotlib.figure import Figure
 
+from relprop.bench.measurements import Exhibit
 from relprop.bench.report.blocks import Heatmaps, ImageFile, ImageRow
 from relprop.bench.report.results import Results
 from relprop.explanation import Explanation
@@ -26,7 +26,7 @@ def heatmaps(results: Results) -> Iterator[Heatmaps]:
         yield Heatmaps(f"heatmaps {task} {example}", f"{task}, example {example}", tuple(rows))
 
 
-def _by_example(results: Results, kind: str) -> Iterator[tuple[str, int, dict[str, dict[str, Any]]]]:
+def _by_example(results: Results, kind: str) -> Iterator[tuple[str, int, dict[str, Exhibit]]]:
     """Task, example and its exhibits by method, in the order of the suite; the picture itself comes before them."""
     order = {method.label: number for number, method in enumerate(results.suite.methods)}
     for task, measurements in results.tasks.items():
@@ -37,7 +37,7 @@ def _by_example(results: Results, kind: str) -> Iterator[tuple[str, int, dict[st
             yield task, example, {one["method"]: one for one in some}
 
 
-def _heatmap(results: Results, label: str, exhibit: Mapping[str, Any]) -> Heatmap:
+def _heatmap(results: Results, label: str, exhibit: Exhibit) -> Heatmap:
     """Without special tokens: attention-based methods give [CLS] so much that the words would turn white."""
     explanation = Explanation.from_json(exhibit["explanation"]).without_special()
     return replace(text_heatmap(explanation), method=results.printed(label))

@@ -8,56 +8,27 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
 
-from relprop.bench.report.blocks import (
-    Bullets,
-    Code,
-    Heatmaps,
-    ImageRow,
-    LineStyle,
-    Paragraph,
-    Plot,
-    ReportBlock,
-    Section,
-    TableBlock,
-    TableCell,
-    TableColumn,
-    TableRow,
-)
+from relprop.bench.report import blocks
 from relprop.bench.report.plots import inline_svg, page_colours
 from relprop.bench.report.style import CSS
+from relprop.render.page import IMAGES, whole_page
 from relprop.render.text.html import html as heatmaps_html
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{css}{shades}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
 _STYLE = re.compile(r"<style>(.*?)</style>\s*", re.DOTALL)
 
 
-def html(sections: Sequence[Section]) -> str:
+def html(sections: Sequence[blocks.Section]) -> str:
     body = "\n".join(
         _section(section, number) + (_contents(sections) if not number else "")
         for number, section in enumerate(sections)
     )
-    heatmaps = [block for section in sections for block in section.blocks if isinstance(block, Heatmaps)]
+    heatmaps = [block for section in sections for block in section.blocks if isinstance(block, blocks.Heatmaps)]
     style = _STYLE.search(_heatmaps(heatmaps[0])) if heatmaps else None  # once for all, not with every heat map
-    return _PAGE.format(title=escape(sections[0].heading), css=CSS, shades=style[1] if style else "", body=body)
+    sheet = f"<style>{CSS}{style[1] if style else ''}</style>"
+    return whole_page(f"{sheet}\n<main>\n{body}\n</main>", sections[0].heading, IMAGES)
 
 
-def _contents(sections: Sequence[Section]) -> str:
+def _contents(sections: Sequence[blocks.Section]) -> str:
     links = "".join(
         f'<li><a href="#s{number}">{escape(section.heading)}</a></li>'
         for number, section in enumerate(sections)
@@ -66,27 +37,27 @@ def _contents(sections: Sequence[Section]) -> str:
     return f'\n<nav aria-label="Contents"><ul>{links}</ul></nav>' if links else ""
 
 
-def _section(section: Section, number: int) -> str:
+def _section(section: blocks.Section, number: int) -> str:
     heading = f'<h{section.depth} id="s{number}">{escape(section.heading)}</h{section.depth}>'
     return "\n".join([heading, *map(_block, section.blocks)])
 
 
-def _block(block: ReportBlock) -> str:
+def _block(block: blocks.ReportBlock) -> str:
     match block:
-        case Paragraph(text, soft):
+        case blocks.Paragraph(text, soft):
             return f"<p{_class('soft' if soft else '')}>{escape(text)}</p>"
-        case Bullets(items):
+        case blocks.Bullets(items):
             return f'<ul class="soft">{"".join(f"<li>{escape(item)}</li>" for item in items)}</ul>'
-        case Code(text):
+        case blocks.Code(text):
             return f"<pre><code>{escape(text)}</code></pre>"
-        case TableBlock():
+        case blocks.TableBlock():
             return _table(block)
-        case Plot():
+        case blocks.Plot():
             panels = "".join(map(inline_svg, block.panels))
             return _figure(block.caption, f'{_legend(block.legend)}<div class="panels">{panels}</div>')
-        case Heatmaps():
+        case blocks.Heatmaps():
             return _figure(block.caption, _STYLE.sub("", _heatmaps(block)), "texts")
-        case ImageRow():
+        case blocks.ImageRow():
             return _figure(block.caption, f'<div class="images">{_images(block)}</div>')
 
 
@@ -94,11 +65,11 @@ def _figure(caption: str, content: str, name: str = "") -> str:
     return f"<figure{_class(name)}><figcaption>{escape(caption)}</figcaption>{content}</figure>"
 
 
-def _heatmaps(block: Heatmaps) -> str:
+def _heatmaps(block: blocks.Heatmaps) -> str:
     return heatmaps_html(block.heatmaps, full_page=False)
 
 
-def _images(block: ImageRow) -> str:
+def _images(block: blocks.ImageRow) -> str:
     types = {"png": "png", "svg": "svg+xml"}
     images = ""
     for one in block.images:
@@ -109,7 +80,7 @@ def _images(block: ImageRow) -> str:
     return images
 
 
-def _legend(entries: Iterable[LineStyle]) -> str:
+def _legend(entries: Iterable[blocks.LineStyle]) -> str:
     items = "".join(
         f'<li><i style="border-top:2px {one.dash} {page_colours(one.colour)}"></i>{escape(one.name)}</li>'
         for one in entries
@@ -117,7 +88,7 @@ def _legend(entries: Iterable[LineStyle]) -> str:
     return f'<ul class="legend">{items}</ul>' if items else ""
 
 
-def _table(table: TableBlock) -> str:
+def _table(table: blocks.TableBlock) -> str:
     """In a box of its own that scrolls sideways; a keyboard can reach it."""
     body = "\n".join(_row(row, table.columns) for row in table.rows)
     caption = f"<caption><span>{escape(table.caption)}</span></caption>"
@@ -128,7 +99,7 @@ def _table(table: TableBlock) -> str:
     )
 
 
-def _head(table: TableBlock) -> str:
+def _head(table: blocks.TableBlock) -> str:
     groups = [(group, len(list(own))) for group, own in groupby(table.columns, key=lambda column: column.group)]
     grouped = any(group for group, _ in groups)
     if not grouped and not any(column.name for column in table.columns):
@@ -142,18 +113,18 @@ def _head(table: TableBlock) -> str:
     return f"<thead><tr>{corner}{f'{above}</tr><tr>' if grouped else ''}{names}</tr></thead>"
 
 
-def _begins_group(columns: Sequence[TableColumn]) -> list[bool]:
+def _begins_group(columns: Sequence[blocks.TableColumn]) -> list[bool]:
     grouped = any(column.group for column in columns)
     return [grouped and (i == 0 or column.group != columns[i - 1].group) for i, column in enumerate(columns)]
 
 
-def _row(row: TableRow, columns: Sequence[TableColumn]) -> str:
+def _row(row: blocks.TableRow, columns: Sequence[blocks.TableColumn]) -> str:
     code = f" <code>{escape(row.code)}</code>" if row.code else ""
     cells = "".join(_cell(cell, first) for cell, first in zip(row.cells, _begins_group(columns), strict=True))
     return f'<tr{_class("apart" if row.apart else "")}><th scope="row">{escape(row.name)}{code}</th>{cells}</tr>'
 
 
-def _cell(cell: TableCell, first: bool) -> str:
+def _cell(cell: blocks.TableCell, first: bool) -> str:
     text = escape(cell.text)
     inner = f"<strong>{text}</strong>" if cell.bold and text else text
     return f"<td{_class('soft' if cell.soft else '', 'first' if first else '')}>{inner}</td>"

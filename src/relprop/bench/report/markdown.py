@@ -7,20 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
-from relprop.bench.report.blocks import (
-    Bullets,
-    Code,
-    Heatmaps,
-    ImageFile,
-    ImageRow,
-    Paragraph,
-    Plot,
-    ReportBlock,
-    Section,
-    TableBlock,
-    TableCell,
-    TableRow,
-)
+from relprop.bench.report import blocks
 from relprop.bench.report.plots import svg_file
 from relprop.files import write_bytes, write_text
 from relprop.render.text import figure as text_figure
@@ -46,44 +33,44 @@ class FigureFolder:
         return self.written[-1]
 
 
-def markdown(sections: Iterable[Section], figures: FigureFolder) -> str:
+def markdown(sections: Iterable[blocks.Section], figures: FigureFolder) -> str:
     return "\n\n".join(part for section in sections for part in _section(section, figures)) + "\n"
 
 
-def _section(section: Section, figures: FigureFolder) -> Iterator[str]:
+def _section(section: blocks.Section, figures: FigureFolder) -> Iterator[str]:
     yield f"{'#' * section.depth} {_escape(section.heading)}"
     for block in section.blocks:
         yield from _block(block, figures)
 
 
-def _block(block: ReportBlock, figures: FigureFolder) -> Iterator[str]:
+def _block(block: blocks.ReportBlock, figures: FigureFolder) -> Iterator[str]:
     match block:
-        case Paragraph(text):
+        case blocks.Paragraph(text):
             yield _escape(text)
-        case Bullets(items):
+        case blocks.Bullets(items):
             yield "\n".join(f"- {_escape(item)}" for item in items)
-        case Code(text):
+        case blocks.Code(text):
             yield "\n".join(f"    {line}" for line in text.splitlines())
-        case TableBlock():
+        case blocks.TableBlock():
             yield f"**{_escape(block.caption)}**"
             heads = [block.corner, *(f"{one.group} {one.name}".strip() for one in block.columns)]
             yield _table(heads, [[_row_name(row), *map(_cell, row.cells)] for row in block.rows], block.numbers)
-        case Plot():
+        case blocks.Plot():
             path = figures.path(block.name, "svg")
             write_text(path, svg_file(block))
             yield _image(path, block.caption)
             yield _escape(block.caption)
-        case Heatmaps():
+        case blocks.Heatmaps():
             path = figures.path(block.name, "svg")
             text_figure.save(block.heatmaps, path)
             yield f"**{_escape(block.caption)}**"
             yield _image(path, f"heat maps of {block.caption} by method")
-        case ImageRow():
+        case blocks.ImageRow():
             yield f"**{_escape(block.caption)}**"
             yield from _images(block, figures)
 
 
-def _images(block: ImageRow, figures: FigureFolder) -> Iterator[str]:
+def _images(block: blocks.ImageRow, figures: FigureFolder) -> Iterator[str]:
     """Images with titles stand in tables, below their titles, several per row."""
     images = [_written_image(one, figures) for one in block.images]
     titles = [one.title for one in block.images]
@@ -94,7 +81,7 @@ def _images(block: ImageRow, figures: FigureFolder) -> Iterator[str]:
         yield _table(titles[k : k + ACROSS], [images[k : k + ACROSS]])
 
 
-def _written_image(one: ImageFile, figures: FigureFolder) -> str:
+def _written_image(one: blocks.ImageFile, figures: FigureFolder) -> str:
     path = figures.path(one.name, one.extension)
     write_bytes(path, one.data)
     return _image(path, one.alt)
@@ -109,13 +96,13 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = 
     return "\n".join(f"| {' | '.join(row)} |" for row in ([_escape(head) for head in heads], rule, *rows))
 
 
-def _row_name(row: TableRow) -> str:
+def _row_name(row: blocks.TableRow) -> str:
     code = " ".join(row.code.replace("`", "'").replace("|", "\\|").split())
     name = f"{_escape(row.name)} `{code}`" if code else _escape(row.name)
     return f"*{name}*" if row.apart else name
 
 
-def _cell(cell: TableCell) -> str:
+def _cell(cell: blocks.TableCell) -> str:
     return f"**{_escape(cell.text)}**" if cell.bold and cell.text else _escape(cell.text)
 
 

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from relprop.bench.report.blocks import Dash, LineStyle, Panel, Plot
-from relprop.render import typesetting
-from relprop.render.typesetting import INK, REGULAR
+from relprop.render.typesetting import INK, REGULAR, drawable
 from relprop.render.visible import visible
 
 WIDTH, HEIGHT = 340 / 72, 250 / 72  # inches of a panel
@@ -38,9 +37,9 @@ def line_style(name: str, number: int) -> LineStyle:
     return LineStyle(name, COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)])
 
 
-def drawable(text: str, longest: int = 120) -> str:
+def short_text(text: str, longest: int = 120) -> str:
     """The text with the characters that the font has, shortened to `longest`."""
-    shown = typesetting.drawable(visible(text), REGULAR)
+    shown = drawable(visible(text), REGULAR)
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
@@ -61,19 +60,21 @@ def page_colours(text: str) -> str:
 
 def svg_file(plot: Plot, columns: int = 3) -> str:
     """The content of an SVG file with the legend and all panels, on white."""
-    across = min(columns, len(plot.panels))
+    across = max(2, min(columns, len(plot.panels)))
     down = -(-len(plot.panels) // across)
-    with rc_context(_SETTINGS):
-        figure = Figure(figsize=(max(across, 2) * WIDTH, down * HEIGHT), facecolor="white", layout="constrained")
-        every = figure.subplots(down, max(across, 2), squeeze=False).ravel()
+    names = [short_text(one.name, 40) for one in plot.legend]
+    per_row = max(1, int(72 * across * WIDTH / (50 + 0.65 * SMALL * max(map(len, names), default=0))))
+    height = down * HEIGHT + -(-len(names) // per_row) * 1.7 * SMALL / 72
+    with rc_context({**_SETTINGS, "figure.constrained_layout.w_pad": 0.1, "figure.constrained_layout.h_pad": 0.1}):
+        figure = Figure(figsize=(across * WIDTH, height), facecolor="white", layout="constrained")
+        every = figure.subplots(down, across, squeeze=False).ravel()
         for axes, panel in zip(every, plot.panels, strict=False):
             _draw(axes, panel)
         for axes in every[len(plot.panels) :]:
             axes.set_axis_off()
         if plot.legend:
             handles = [Line2D([], [], color=one.colour, linestyle=one.dash, linewidth=2) for one in plot.legend]
-            names = [drawable(one.name, 40) for one in plot.legend]
-            figure.legend(handles, names, loc="outside upper left", ncols=2 * max(across, 2), frameon=False)
+            figure.legend(handles, names, loc="outside upper left", ncols=per_row, frameon=False, fontsize=SMALL)
         return _svg(figure, plot.caption)
 
 
@@ -87,7 +88,7 @@ def _svg(figure: Figure, title: str, transparent: bool = False) -> str:
 
 def _draw(axes: Axes, panel: Panel) -> None:
     for series in panel.series:
-        colour, alpha = series.style.colour, 1.0 if series.joined else 0.55
+        colour, alpha = series.style.colour, 1.0 if series.joined else 0.7
         xs, ys = zip(*series.points, strict=True)
         if series.intervals:
             lows, highs = zip(*series.intervals, strict=True)
@@ -97,9 +98,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
             xs, ys, color=colour, linestyle=series.style.dash if series.joined else "", linewidth=1.8,
             marker=marker, markersize=5.2, markeredgewidth=0, alpha=alpha,
         )  # fmt: skip
-    axes.set_title(drawable(panel.title, 44), loc="left", fontsize=TITLE, fontweight=600, color=INK)
-    axes.set_xlabel(drawable(panel.x_label), fontsize=SMALL, color=INK, alpha=0.75)
-    axes.set_ylabel(drawable(panel.y_label), fontsize=SMALL, color=INK, alpha=0.75)
+    axes.set_title(short_text(panel.title, 44), loc="left", fontsize=TITLE, fontweight=600, color=INK)
+    axes.set_xlabel(short_text(panel.x_label), fontsize=SMALL, color=INK, alpha=0.75)
+    axes.set_ylabel(short_text(panel.y_label), fontsize=SMALL, color=INK, alpha=0.75)
     axes.margins(x=0.02, y=0.06)
     axes.locator_params(nbins=5)
     axes.grid(axis="y", color=INK, alpha=0.13, linewidth=1)

@@ -6,7 +6,7 @@ CSS = """
  --ink:light-dark(#1f2328,#e4e7eb);--soft:light-dark(#5b636d,#9aa4b0);--line:light-dark(#dfe3e8,#343a43);
  --ground:light-dark(#ffffff,#181a1f);--faint:light-dark(#f5f7f9,#20242b);--link:light-dark(#0b62b0,#6cb2f2)}
 *{box-sizing:border-box}
-body{margin:0;background:var(--ground);color:var(--ink);
+body{margin:0;padding:0;background:var(--ground);color:var(--ink);
  font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Noto Sans","Liberation Sans",sans-serif}
 main{max-width:1100px;margin:0 auto;padding:2.5rem 1.5rem 5rem}
 h1{font-size:1.75rem;line-height:1.25;margin:0 0 .75rem;letter-spacing:-.01em;overflow-wrap:anywhere}
