@@ -423,7 +423,7 @@ def test_json_of_something_else_is_refused(text: str) -> None:
 def test_damaged_json_is_refused() -> None:
     text = of_graph(from_smiles("CCO"), np.ones(3), "gae", "yes", 1.0).to_json()
     for damaged in (text.replace('"names"', '"nouns"'), text.replace("[[0, 1]", "[[0, 9]"), text[:-3]):
-        with pytest.raises(InputError, match="is no explanation saved by relprop|saved explanation is damaged"):
+        with pytest.raises(InputError, match=r"is no explanation saved by relprop|saved explanation is damaged"):
             Explanation.from_json(damaged)
 
 

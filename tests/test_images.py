@@ -868,7 +868,7 @@ def test_json_is_loaded_back_onto_its_picture() -> None:
     with pytest.raises(InputError, match="of a picture of 60 x 40 pixels, not of 61 x 40"):
         Explanation.from_json(found.to_json(), picture().resize((61, 40)))
     for damaged in ("[]", "{}", "{", found.to_json().replace('"image"', '"graph"'), json.dumps({"schema_version": 1})):
-        with pytest.raises(InputError, match="is no explanation saved by relprop|saved explanation is damaged"):
+        with pytest.raises(InputError, match=r"is no explanation saved by relprop|saved explanation is damaged"):
             Explanation.from_json(damaged, picture())
 
 
