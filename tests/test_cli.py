@@ -338,7 +338,7 @@ def test_outputs_are_checked_before_any_work(relprop, tmp_path, option, monkeypa
     def refuse(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tempfile.TemporaryFile", refuse)  # root may write everywhere
+    monkeypatch.setattr("relprop.files.TemporaryFile", refuse)  # root may write everywhere
     path = tmp_path / f"x.{option[2:]}"
     run = relprop("explain", "good", "--model", "/no/such/model", option, path)
     assert (run.code, run.err) == (1, f'relprop: cannot write "{path}": Permission denied\n')

@@ -64,9 +64,10 @@ def test_the_ledger_of_a_molecule() -> None:
 
 
 def test_the_virtual_node_can_be_dropped() -> None:
-    whole, dropped = (json.loads(run("--smiles", "CCO", "--json", "-", *more)) for more in ([], ["--drop-special"]))
-    assert whole["rest"] != 0 == dropped["rest"]
-    assert whole["scores"] == dropped["scores"]
+    lines = (run("--smiles", "CCO", "--json", "-", *more) for more in ([], ["--drop-special"]))
+    whole, dropped = (Explanation.from_json(line).part for line in lines)
+    assert whole.rest != 0 == dropped.rest
+    assert whole.scores.tolist() == dropped.scores.tolist()
 
 
 def test_every_line_of_a_file_is_a_molecule(tmp_path: Path) -> None:
@@ -74,9 +75,10 @@ def test_every_line_of_a_file_is_a_molecule(tmp_path: Path) -> None:
     file = tmp_path / "few.smi"
     file.write_text(f"{ASPIRIN} aspirin\n\nCCO ethanol\n")
     lines = run("--file", file, "--model", "molecules", "--json", "-").splitlines()
-    assert [json.loads(line)["graph"]["title"] for line in lines] == [f"{ASPIRIN} aspirin", "CCO ethanol"]
-    alone = json.loads(run("--smiles", "CCO", "--json", "-"))
-    assert np.allclose(json.loads(lines[1])["scores"], alone["scores"], atol=1e-5)
+    found = [Explanation.from_json(line) for line in lines]
+    assert [one.part.graph.title for one in found] == [f"{ASPIRIN} aspirin", "CCO ethanol"]
+    alone = Explanation.from_json(run("--smiles", "CCO", "--json", "-"))
+    assert np.allclose(found[1].scores, alone.scores, atol=1e-5)
 
 
 @pytest.mark.parametrize(

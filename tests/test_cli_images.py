@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from relprop.cli import app
 from relprop.errors import InputError
+from relprop.explanation import Explanation
 from relprop.loading import EMBEDDED
 
 SAMPLES = EMBEDDED["digits"] / "samples"
@@ -39,8 +40,8 @@ def test_a_picture_is_shown_and_written(tmp_path: Path) -> None:
         (first, "transformer_attribution"), (first, "lrp_ah_ln"),
         (second, "transformer_attribution"), (second, "lrp_ah_ln"),
     ]  # fmt: skip
-    assert np.array(found[0]["scores"]).shape == (8, 8)
-    assert found[0]["scores"] != found[2]["scores"]
+    assert np.array(found[0]["parts"][0]["scores"]).shape == (8, 8)
+    assert found[0]["parts"][0]["scores"] != found[2]["parts"][0]["scores"]
 
 
 def test_the_ledger_of_a_picture() -> None:
@@ -49,7 +50,7 @@ def test_the_ledger_of_a_picture() -> None:
 
 def test_numbers_on_standard_output() -> None:
     line = run(TWO, "--model", "digits", "--json", "-")
-    assert json.loads(line)["size"] == [56, 56]
+    assert json.loads(line)["parts"][0]["size"] == [56, 56]
 
 
 def test_a_folder_writes_one_file_each(tmp_path: Path) -> None:
@@ -59,9 +60,9 @@ def test_a_folder_writes_one_file_each(tmp_path: Path) -> None:
     run(folder, "--model", "digits", "--png", out, "--json", out, "--batch-size", 4)
     names = sorted(path.name for path in SAMPLES.glob("*.png"))
     assert sorted(path.name for path in out.iterdir()) == sorted(f"{n}{e}" for n in names for e in (".json", ".png"))
-    alone = json.loads(run(folder / names[0], "--model", "digits", "--json", "-"))
-    together = json.loads((out / f"{names[0]}.json").read_text())
-    assert np.allclose(alone["scores"], together["scores"], atol=1e-5)
+    alone = Explanation.from_json(run(folder / names[0], "--model", "digits", "--json", "-"))
+    together = Explanation.from_json((out / f"{names[0]}.json").read_text())
+    assert np.allclose(alone.scores, together.scores, atol=1e-5)
 
 
 def test_a_damaged_picture_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from relprop.errors import InputError, TargetError
 from relprop.explainer import Explainer
+from relprop.loading import EMBEDDED
 from relprop.metrics import METRICS, Tokens, auac
 
 TEXTS = [
@@ -68,5 +68,6 @@ def test_mistakes(explainer: Explainer) -> None:
         explainer.evaluate(TEXTS[:1], ["furious"], methods=["random"])
     with pytest.raises(InputError, match='has no "blank" token'):
         explainer.evaluate(TEXTS[:1], methods=["random"], replacement="blank")
-    with pytest.raises(InputError, match="on texts"):
-        Explainer("digits").evaluate([torch.zeros(56, 56)], methods=["random"])
+    picture = EMBEDDED["digits"] / "samples" / "0-digits-7.png"
+    with pytest.raises(InputError, match="evaluate compares methods on texts and graphs"):
+        Explainer("digits").evaluate([picture], methods=["random"])

@@ -147,8 +147,8 @@ def _fragment(one: GenerationMap, script: str) -> str:
     return (
         f'<div class="relprop continuation">\n<style>{PAGE_CSS}{CSS}{text.shade_rules()}</style>\n'
         f'<div class="subject">{subject([words.target])}{spans([words.method, *words.account])}</div>\n'
-        f'<div class="generation" dir="auto">{tokens}</div>\n<div class="detail" role="status"></div>\n'
-        f"{text.legend(False)}"
+        f'<div class="generation" dir="auto">{tokens}</div>\n'
+        f'<div class="detail" role="status"></div>\n{text.legend(False)}'
         f'<script type="application/json">{_data(one)}</script>\n<script>{script}</script></div>'
     )
 

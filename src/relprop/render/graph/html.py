@@ -28,7 +28,7 @@ CSS = """
 
 
 def html(maps: Sequence[GraphMap], *, full_page: bool = True, title: str = "Relevance of the graph") -> str:
-    """A page that needs nothing from outside, or the fragment alone: a row per graph and target, a panel per method."""
+    """A page that needs nothing from outside, or the fragment: a row per graph and target, a panel per method."""
     table = grid(maps)
     rows = "".join(_group(row, table.methods, covered(table)) for row in table.rows)
     legends = "".join(legend(strip(film, 128), *ends(film), NOTE) for film in films(maps))

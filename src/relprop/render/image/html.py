@@ -21,7 +21,7 @@ def html(
     contour: Contour = None,
     bound: Bound = None,
 ) -> str:
-    """A page that needs nothing from outside, or the fragment alone: a row per picture and target."""
+    """A page that needs nothing from outside, or the fragment: a row per picture and target, a panel per method."""
     table, limits = grid(maps), bounds(maps, bound)
     rows = "".join(_group(row, table.methods, limits, contour) for row in table.rows)
     legends = "".join(legend(strip(film, 128), *ends(film), scale_note(film, bound, limits)) for film in films(maps))
