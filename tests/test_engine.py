@@ -243,6 +243,7 @@ def saved_bytes(model: nn.Module, inputs: dict[str, Tensor], checkpoint: bool) -
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
+    propagate(model, inputs, 1, ruleset("lrp_ah_ln"), checkpoint=checkpoint)  # surveyed, and its examples proved
     with saved_tensors_hooks(pack, lambda tensor: tensor):
         propagate(model, inputs, 1, ruleset("lrp_ah_ln"), checkpoint=checkpoint)
     return sum(kept.values())

@@ -108,7 +108,7 @@ def _decomposed(
     stream = next((number for number, one in enumerate(leaf_places) if one.reached and one.place == "block"), None)
     if stream is None:
         raise ModelError("it has no residual stream to start from")
-    alone = ReadingPlan(tuple(replace(one, reached=number == stream) for number, one in enumerate(leaf_places)))
+    alone = ReadingPlan(tuple(replace(one, ignored=number != stream) for number, one in enumerate(leaf_places)))
     sources, follow = Sources(inputs, alone), _ResidualFollower(use)
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
         given = sources.live_inputs(inputs)

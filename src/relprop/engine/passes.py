@@ -30,7 +30,7 @@ from relprop.engine.refusals import guard_opaque
 from relprop.engine.sources import At, Edit, MisfitError, Source, Sources, UnreachedError
 from relprop.engine.survey import ReadingPlan
 from relprop.engine.units import row_owners
-from relprop.errors import InputError, ModelError, RelpropError
+from relprop.errors import InputError, ModelError, RelpropError, UnruledOpError
 from relprop.ops import at_least_float32
 from relprop.rulebook import rulesets
 from relprop.rulebook.relevance_flow import GradientCutError, Phase
@@ -180,13 +180,24 @@ def example_axes(
     sources: Sequence[Source],
     examples: int,
 ) -> dict[str, int]:
-    """Per part its batch axis. Where that is not proved yet, a plain pass proves it by what flows back per example."""
+    """Per part its batch axis. Where that is not proved yet, a plain pass proves it by what flows back per example.
+
+    Through operations without a gradient nothing can be proved: there the only axis of that length is taken.
+    """
     axes, unproved = _proved_axes(sources, examples, plan)
     if unproved:
         plain = _PassOptions(rulesets.gradient, None, None, None, two_way=False, checkpoint=False, ledger=False)
-        _Pass(model, inputs, plan, plain).run(target)
+        try:
+            _Pass(model, inputs, plan, plain).run(target)
+        except UnruledOpError:
+            return axes | {source.part: axis for source in unproved if (axis := _axis_by_length(source, examples)) >= 0}
         axes, _ = _proved_axes(sources, examples, plan)
     return axes
+
+
+def _axis_by_length(source: Source, examples: int) -> int:
+    fitting = [axis for axis, size in enumerate(source.rows.shape) if size == examples]
+    return fitting[0] if len(fitting) == 1 or fitting[:1] == [0] else -1
 
 
 class _Pass:

@@ -183,10 +183,12 @@ class Sources(Observer):
                 raise MisfitError(f'"{leaf.part}" enters differently than before')
             return values
         if (planned is None and self._probe is None) or (
-            planned is not None and planned.reached and planned.calls is None
+            planned is not None and planned.reached and not planned.ignored and planned.calls is None
         ):
             return self._place(leaf, planned)
         self.leaves.append(leaf)
+        if planned is not None and planned.ignored:
+            return values
         if planned is not None and not planned.reached:  # live all the same: the output may depend on it this time
             leaf.tensor.requires_grad_(self._live)
             return leaf.tensor.clone()

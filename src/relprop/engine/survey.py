@@ -40,6 +40,7 @@ class LeafPlace:
     place: ReadingPlace
     integer: bool  # a leaf of integers, looked up or cast
     calls: int | None = None  # how many calls depend on the leaf, up to the one whose result is read
+    ignored: bool = False  # it stays a constant
     reached: bool = True  # False: the output does not depend on it
     features: tuple[int, ...] = ()  # axes of the part that are features of its units
     tokens: bool = False  # integers [batch, tokens]
