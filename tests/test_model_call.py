@@ -219,7 +219,8 @@ def test_a_tensor_with_a_gradient_is_passed_on() -> None:
 
 
 def test_inputs_that_hold_nothing_need_no_sentence() -> None:
-    assert unexplained_inputs({"input_ids": IDS, "use_cache": False, "sizes": [(3, 4)], "ids": [IDS]}) == []
+    assert unexplained_inputs({"input_ids": IDS, "use_cache": False, "sizes": [(3, 4)]}) == []
+    assert len(unexplained_inputs({"input_ids": IDS, "ids": [IDS], "weights": [0.5, 1.5]})) == 2
     assert unexplained_inputs({"input_ids": IDS, "past_key_values": hf.DynamicCache()}) == []
 
 

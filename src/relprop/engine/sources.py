@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Literal
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from relprop.engine.survey import LeafPlace, ReadingPlan, returns_input
 from relprop.engine.units import Rows, proved_rows, rows_of_leaf
 from relprop.ops import Op
 
+MAX_CACHED_PROOFS = 64
 # "leaf": every part as it enters. "tokens": token ids as they enter, all other parts at their default place.
 At = Literal["block", "word_embeddings", "input", "leaf", "tokens"]
 PLACES = ("block", "word_embeddings", "input")
@@ -108,6 +110,7 @@ class Sources(Observer):
         self._below: dict[int, tuple[Tensor, frozenset[int]]] = {}  # states below the place of their leaves
         self._calls: dict[int, int] = {}  # per leaf: the number of calls that depended on it
         self._trace: dict[int, list[str]] = {}  # per leaf: the names of these calls
+        self._computed: dict[int, list[Hashable]] = {}  # per leaf: these calls with all their constants
         self._waiting: set[int] = set()  # leaves whose place is further up
 
     @property
@@ -244,9 +247,11 @@ class Sources(Observer):
         if returns_input(given, results):
             self._below[id(results[0])] = (results[0], origins)
             return result
+        called = (op.name, _content((*args, *kwargs.values())))
         for number in origins:
             self._calls[number] = self._calls.get(number, 0) + 1
             self._trace.setdefault(number, []).append(op.name)
+            self._computed.setdefault(number, []).append(called)
         for one in results:
             self._below[id(one)] = (one, origins)
         return self._arrive(origins, result) if isinstance(result, Tensor) else result
@@ -278,12 +283,21 @@ class Sources(Observer):
     def _proved_rows(self, origins: frozenset[int], state: Tensor) -> Rows | None:
         """The rows of a state, if they read windows of one part.
 
-        Proved anew in every pass: weights, buffers and other arguments may change what a row reads.
+        A proof holds for the same calls with the same constants: other weights, buffers or arguments are proved anew.
         """
         own = [self.leaves[number] for number in sorted(origins)]
         if len({leaf.part for leaf in own}) > 1:
             return None
-        return proved_rows(state, own, self.parts[own[0].part].shape)
+        shape = self.parts[own[0].part].shape
+        if self._plan is None:
+            return proved_rows(state, own, shape)
+        below = tuple((number, tuple(self._computed.get(number, ()))) for number in sorted(origins))
+        key = (below, state.shape, state.dtype, shape, _content([leaf.elements for leaf in own]))
+        if key not in self._plan.proofs:
+            if len(self._plan.proofs) >= MAX_CACHED_PROOFS:
+                self._plan.proofs.clear()
+            self._plan.proofs[key] = proved_rows(state, own, shape)
+        return self._plan.proofs[key]
 
     def _are_units(self, rows: Rows | None, part: Tensor) -> bool:
         """Whether each row is a token; or, for other parts, one of several windows of an example."""
@@ -311,3 +325,15 @@ class Sources(Observer):
     def _release(self, origins: frozenset[int]) -> None:
         self._waiting -= origins
         self._below = {key: entry for key, entry in self._below.items() if not entry[1] <= origins}
+
+
+def _content(value: Any) -> Hashable:
+    """Equal for equal arguments of a call: constants by their content, live tensors by their shape."""
+    if isinstance(value, Tensor):
+        if value.requires_grad:
+            return "live", value.shape
+        numbers = value.detach().cpu().contiguous().reshape(-1)
+        return value.shape, value.dtype, crc32(numbers.view(torch.uint8).numpy().data)
+    if isinstance(value, list | tuple):
+        return tuple(map(_content, value))
+    return repr(value)

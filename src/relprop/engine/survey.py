@@ -22,6 +22,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from relprop.engine.leaves import Leaf, ReadingPlace
 from relprop.engine.module_stack import module_frames, module_of
 from relprop.engine.observer import Observer
+from relprop.engine.units import Rows
 from relprop.ops import Op
 from relprop.rulebook.product import live_tensors
 from relprop.targets import is_own_function
@@ -57,6 +58,7 @@ class ReadingPlan:
     one_stream: bool = True  # all attention is among the rows of one residual stream
     enters_elsewhere: tuple[str, ...] = ()  # parts whose effect does not all pass the tracked leaves
     unfollowed: tuple[str, ...] = ()  # the output depends on these parts through calls that are not tracked
+    proofs: dict[Any, Rows | None] = field(default_factory=dict, compare=False, repr=False)  # by what computes a state
     axes: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # batch axes of ambiguous length
 
     @property

@@ -94,7 +94,8 @@ class RuleSet(Mapping[str, Any]):
 
         The gradient conserves it where the operation is linear, or selects; of anything else this is to be told.
         """
-        return self.carries == "gradient" and "mul" in self and operation not in self and operation not in _LINEAR
+        conserves = self.carries == "gradient" and "mul" in self and "exp" in self
+        return conserves and operation not in self and operation not in _LINEAR
 
     def lacks(self, operation: str) -> bool:
         """Whether this kind of attention, softmax or norm has no rule here, although other kinds have one."""
