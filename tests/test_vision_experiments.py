@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 from transformers import ViTConfig, ViTForImageClassification
 
+import cost
 import on_breeds
 import on_digits
 import pets as pets_training
@@ -236,11 +238,21 @@ def test_the_picture_shows_pets_and_both_classes_of_a_canvas(
         assert np.asarray(grid).std() > 10
 
 
-def test_cost_compares_like_with_like() -> None:
-    """Input times gradient does what the plain pass does."""
+def test_cost_compares_like_with_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Input times gradient runs every block as often as the plain pass does. Time is counted in blocks."""
     config = ViTConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=128, image_size=64)
     model = ViTForImageClassification(config).eval()
-    assert 0.5 < vision_experiments.time_ratio(model, "gradient_x_input", 4, 9) < 4
+    blocks: list[int] = []
+    for layer in model.vit.layers:
+        layer.register_forward_hook(lambda *_: blocks.append(1))
+
+    def duration(run: Callable[[], None]) -> float:
+        before = len(blocks)
+        run()
+        return len(blocks) - before
+
+    monkeypatch.setattr(cost, "seconds", duration)
+    assert vision_experiments.time_ratio(model, "gradient_x_input", 4, 9) == 1
 
 
 @pytest.mark.slow

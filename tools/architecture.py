@@ -15,7 +15,7 @@ from relprop.render import saving
 from relprop.render.typesetting import INK, SOFT
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "architecture.png"
-BOX = {"boxstyle": "round,pad=0.02,rounding_size=0.08", "linewidth": 1.0}
+BOX = "round,pad=0.02,rounding_size=0.08"
 STEPS = (  # title, what it does, where it is
     ("given", "texts, pictures,\ngraphs", ""),
     ("reader", "encodes, knows units,\nhides and draws them", "readers/"),
@@ -55,7 +55,7 @@ def draw() -> Figure:
 
 
 def _box(axes: Axes, x: float, y: float, title: str, text: str, where: str, colour: str) -> None:
-    axes.add_patch(FancyBboxPatch((x, y), WIDTH, HEIGHT, facecolor=colour, edgecolor=INK, **BOX))
+    axes.add_patch(FancyBboxPatch((x, y), WIDTH, HEIGHT, facecolor=colour, edgecolor=INK, boxstyle=BOX))
     middle = x + WIDTH / 2
     axes.text(middle, y + HEIGHT - 0.22, title, ha="center", va="center", fontsize=11, weight="bold", color=INK)
     axes.text(middle, y + HEIGHT - 0.58, text, ha="center", va="center", fontsize=8.5, color=INK)
