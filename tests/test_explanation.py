@@ -342,3 +342,32 @@ def test_saved_files_are_readable_by_others(tmp_path: Path):
     """Temporary files are private; the result is not."""
     PLAIN.save(tmp_path / "out.json")
     assert (tmp_path / "out.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_sentences_merge_words():
+    """Full stops, quotes that close behind them, other scripts; special tokens stay apart."""
+    text = 'It is good. "Really?" Yes... 好。不好'
+    words = [("It", 0), ("is", 3), ("good", 6), (".", 10), ('"', 12), ("Really", 13), ("?", 19), ('"', 20), ("Yes", 22)]
+    units = (CLS, *(Unit(word, at, at + len(word), word=i) for i, (word, at) in enumerate(words)))
+    units += (Unit("...", 25, 28, word=9), Unit("好", 29, 30, word=10), Unit("。", 30, 31, word=11))
+    units += (Unit("不好", 31, 33, word=12),)
+    e = of_text((text,), units, tuple(map(float, range(len(units)))), "lrp", "positive", 1.5)
+    found = e.sentences()
+    assert [unit.text for unit in found.units] == ["[CLS]", "It is good.", '"Really?"', "Yes...", "好。", "不好"]
+    assert found.scores == (0.0, 1 + 2 + 3 + 4.0, 5 + 6 + 7 + 8.0, 9 + 10.0, 11 + 12.0, 13.0)
+    with pytest.raises(InputError, match="sentences cannot be made"):
+        changed(PLAIN, units=(Unit("good"),), scores=(1.0,)).sentences()
+
+
+def test_a_short_repr():
+    """What, which target, how much, and what weighs most; no special tokens."""
+    e = of_text(
+        ("a gorgeous, witty, seductive movie.",),
+        (CLS, Unit("gorgeous"), Unit("witty")),
+        (3.0, 1.234, 0.7),
+        "m",
+        "positive",
+        2.626,
+    )
+    assert repr(e) == "Explanation('a gorgeous, witty, seductive movie.' -> positive 2.63; gorgeous +1.23, witty +0.70)"
+    assert len(repr(changed(e, text=("word " * 100,)))) < 120

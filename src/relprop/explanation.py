@@ -30,7 +30,7 @@ ENDINGS = (".html", ".json", *FIGURES)
 PICTURES = "relprop.render.image"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What one number of a model's output is made of: one part per explained input.
 
@@ -48,6 +48,13 @@ class Explanation:
     signed: bool = True  # False for scores that only say how much, not for or against
     steps: tuple[GeneratedToken, ...] = ()  # one for each of the last units of the last part
     passes: str = ""  # of a continuation: "shared", all tokens from one forward pass; "single", a pass for each
+
+    def __repr__(self) -> str:
+        """What was explained, its value and the units that weigh most."""
+        named = [name for part in self.parts for name in _strongest(part)]
+        given = " | ".join(self.text) or _kinds(self.parts)
+        shown = repr(given if len(given) <= 40 else f"{given[:37]}...")
+        return f"Explanation({shown} -> {self.target} {self.value:.2f}; {', '.join(named)})"
 
     # The only part.
 
@@ -96,6 +103,12 @@ class Explanation:
         if not self.texts:
             raise InputError(f"words are of texts, and this is an explanation of {_kinds(self.parts)}")
         return self._grouped(lambda part, given: part.word_groups(given), merged=True)
+
+    def sentences(self) -> Explanation:
+        """The same explanation with the units of each sentence merged, as `words` merges those of a word."""
+        if not self.texts:
+            raise InputError(f"sentences are of texts, and this is an explanation of {_kinds(self.parts)}")
+        return self._grouped(lambda part, given: part.sentence_groups(given), merged=True)
 
     def without_special(self) -> Explanation:
         """The same explanation without the scores of special tokens, class tokens and the like."""
@@ -277,6 +290,19 @@ def _joined(pieces: Sequence[GeneratedToken]) -> GeneratedToken:
         ledger=Ledger.summed(ledgers) if len(ledgers) == len(pieces) else None,
         baseline=sum(baselines) if len(baselines) == len(pieces) else None,
     )
+
+
+def _strongest(part: Part, count: int = 2) -> list[str]:
+    """The units of a part that weigh most, with their scores."""
+    special = [getattr(unit, "special", False) for unit, _ in part.top(count + 4)]
+    pairs = [pair for pair, hidden in zip(part.top(count + 4), special, strict=True) if not hidden][:count]
+    return [f"{_unit_name(unit)} {score:+.2f}" for unit, score in pairs]
+
+
+def _unit_name(unit: Any) -> str:
+    if isinstance(unit, str):
+        return unit
+    return str(getattr(unit, "text", None) or f"({getattr(unit, 'row', '?')}, {getattr(unit, 'column', '?')})")
 
 
 def _kinds(parts: Sequence[Part]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby
@@ -12,6 +14,8 @@ from relprop.part import Part, Words
 from relprop.types import Heatmap, Unit
 
 Scores = tuple[float, ...]
+# Up to a full stop, question or exclamation mark with the quotes that close behind it, and the blanks after that.
+_SENTENCE = re.compile(r".*?(?:[.!?…]+[\"'”’)\]]*(?:\s+|$)|[。！？]+|$)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,20 @@ class TextPart(Part):
             return i if unit.special else (unit.segment, unit.word, i < given)
 
         return [list(group) for _, group in groupby(range(len(self.units)), key=word)]
+
+    def sentence_groups(self, given: int) -> list[list[int]]:
+        """Indices of the units of each sentence. What was generated, from `given` on, is a sentence of its own."""
+        if any(unit.start is None and not unit.special for unit in self.units):
+            raise InputError(
+                "sentences cannot be made: the tokenizer gives no places in the text (use a fast tokenizer)"
+            )
+        ends = [[found.end() for found in _SENTENCE.finditer(text)] for text in self.text]
+
+        def sentence(i: int) -> Any:
+            unit = self.units[i]
+            return i if unit.special else (unit.segment, bisect_right(ends[unit.segment], unit.start or 0), i < given)
+
+        return [list(group) for _, group in groupby(range(len(self.units)), key=sentence)]
 
     def content_groups(self) -> list[list[int]]:
         """One group per unit that is not special."""
