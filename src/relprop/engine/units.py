@@ -19,6 +19,7 @@ from relprop.engine.leaves import CONSTANT, Leaf
 
 # How many rows may read the same input number (overlapping windows).
 MOST_OVERLAP = 8
+NOTHING = 1e-9  # of the largest gradient of any row: less than that is no dependence
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,9 @@ def row_owners(rows: Rows, plain: Tensor, scaled: Tensor) -> tuple[Tensor, Tenso
     several examples.
     """
     flows = [rows.of(one) for one in (plain, scaled)]
-    before, after = (one @ _noise(one.shape[-1], one) for one in flows)
+    before, after = ((one @ _noise(one.shape[-1], one)).nan_to_num(0.0) for one in flows)  # rows that a mask hides
+    rounding = before.abs() <= NOTHING * before.abs().max()  # what a mask lets through of hidden tokens
+    before, after = (torch.where(rounding, 0, one) for one in (before, after))
     power = _power(before, after, plain.dtype)
     if power is None:
         return None
