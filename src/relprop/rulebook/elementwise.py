@@ -89,12 +89,12 @@ ACTIVATIONS = (
     "ceil", "trunc", "sign", "sgn",
 )  # fmt: skip
 GATES = (
-    "softmax", "log_softmax", "softmin", "gumbel_softmax", "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid", "softplus", "exp",
-    "exp2", "log", "log2", "log10", "cos", "cosh", "reciprocal", "cumprod", "prod", "logsumexp",
+    "softmax", "log_softmax", "softmin", "gumbel_softmax", "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid",
+    "softplus", "exp", "exp2", "log", "log2", "log10", "cos", "cosh", "reciprocal", "cumprod", "prod", "logsumexp",
     "logcumsumexp", "logaddexp", "erfc", "var", "std", "rsqrt", "norm", "atan2", "cdist", "cosine_similarity", "ndtr",
     "log_ndtr", "erfcx", "gate_sum",
 )  # fmt: skip
 POINTWISE_GATES = (
-    "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid", "softplus", "exp", "exp2", "log", "log2", "log10", "cos", "cosh", "erfc",
-    "ndtr", "log_ndtr", "erfcx",
+    "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid", "softplus", "exp", "exp2", "log", "log2", "log10", "cos",
+    "cosh", "erfc", "ndtr", "log_ndtr", "erfcx",
 )  # fmt: skip
