@@ -18,7 +18,7 @@ import torch
 
 import relprop.methods  # fills the registry
 from cost import Work, build, inputs_for, memory, paired_ratios, plain, seconds, void
-from relprop.engine import sources, units
+from relprop.engine import sources
 from relprop.registry import METHODS
 
 WORK = Work("bert-base", 128, batch=8)
@@ -72,16 +72,17 @@ def by_hand(rounds: int) -> None:
 
 
 def proof_share(rounds: int) -> None:
-    """What showing that rows are units takes of a pass on other texts each time; on the same texts it is known."""
+    """What following the parts to their place, and showing that its rows are units, takes of repeated calls."""
     model, taken = build(WORK).requires_grad_(False), [0.0]
+    follow = sources.Sources.after_claimed
 
     def timed(*args: Any) -> Any:
         start = time.process_time()
-        found = units.proved_rows(*args)
+        found = follow(*args)
         taken[0] += time.process_time() - start
         return found
 
-    with patch.object(sources, "prove", timed):
+    with patch.object(sources.Sources, "after_claimed", timed):
         void(relprop.attribute(model, inputs_for(WORK), 1))  # surveyed
         shares = []
         for seed in range(2, 2 + rounds):

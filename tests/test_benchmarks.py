@@ -38,6 +38,20 @@ def test_ratios_compare_like_with_like(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cost.time_ratios(SMALL, ("again", "triple"), rounds=4) == {"again": 1, "triple": 3}
 
 
+def test_the_share_of_the_proof_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The benchmark sees every call below the place where scores are read: time stands still elsewhere."""
+    monkeypatch.setattr(methods, "build", small)
+    monkeypatch.setattr(methods, "WORK", SMALL)
+    monkeypatch.setattr(methods, "seconds", lambda run: run() or 10.0)
+    clock = iter(range(1000))
+    monkeypatch.setattr(methods.time, "process_time", lambda: float(next(clock)))
+    methods.proof_share(2)
+    share = float(capsys.readouterr().out.split("lrp_conservative")[1].split()[0])
+    assert 0.1 <= share < 5  # a tenth per call
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("work", cost.WORKS, ids=lambda work: f"{work.name}-{work.tokens}")
 def test_lrp_ah_ln_costs_no_more_than_a_gradient(work: cost.Work) -> None:
