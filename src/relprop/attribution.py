@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from relprop.engine.forward_passes import predict
 from relprop.engine.model_call import answers_questions, check_visible, is_dispatched, unwrapped
 from relprop.engine.propagation import Propagation
 from relprop.errors import InputError, ModelError, RelpropWarning
+from relprop.methods.examples import explain_batch
 from relprop.model_config import config_value
 from relprop.padding import lets_through
 from relprop.registry import METHODS
@@ -47,8 +48,15 @@ def attribute(
     named = _named(model, inputs)
     _check_inputs(model, named)
 
+    # Methods that take each unit's share of a gradient are proved to keep examples apart; others are tested.
+    simple = tuple((name, value if isinstance(value, Hashable) else type(value)) for name, value in options.items())
+    tested = (record.name, simple) if record.maps or not record.additive else None
+
+    def explain(inputs: Mapping[str, Any], target: Any) -> Attribution:
+        return record.function(model, inputs, target, **options)
+
     def explained(target: Any) -> Attribution:
-        return _finite(record.function(model, named, target, **options))
+        return _finite(explain_batch(explain, model, named, target, tested))
 
     if record.additive or not answers_questions(model):
         return explained(target)

@@ -13,7 +13,8 @@ from relprop.attribution import check_model
 from relprop.engine.forward_passes import forward_flow, predict
 from relprop.engine.leaves import batch_of
 from relprop.engine.passes import Flow, propagate
-from relprop.methods.unit_scores import Inputs, attribution, ledger_of, single_example, unit_scores
+from relprop.methods.examples import single_example
+from relprop.methods.unit_scores import Inputs, attribution, ledger_of, unit_scores
 from relprop.rulebook.rulesets import Expand, RuleSet, ruleset
 from relprop.types import Ledger
 

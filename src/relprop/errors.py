@@ -20,6 +20,10 @@ class ModelError(RelpropError):
     """The model cannot be loaded, or cannot be explained."""
 
 
+class OneByOneError(RelpropError):
+    """The examples of a batch cannot be explained together; `attribute` then explains them one by one."""
+
+
 class RelpropWarning(UserWarning):
     """Something that an explanation's numbers do not say."""
 

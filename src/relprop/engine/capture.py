@@ -16,7 +16,7 @@ from relprop.engine.module_stack import QualifiedNames, first_tensor, module_fra
 from relprop.engine.observer import Observer, PropagationMode, Run
 from relprop.engine.sources import MisfitError
 from relprop.engine.survey import are_weights
-from relprop.errors import InputError
+from relprop.errors import InputError, OneByOneError
 from relprop.ops import Op
 from relprop.rulebook.attention import fused_weights_by_rows, observed_attention, rows_at_a_time
 from relprop.rulebook.rulesets import RuleSet
@@ -221,7 +221,7 @@ class Capture(Observer):
         def edited(x: Tensor) -> Tensor | None:
             if self._gradient_flows:
                 return None
-            return edit(x.unflatten(0, (self._batch, -1))).flatten(0, 1) if x.dim() == 3 else edit(x)
+            return edit(self._by_batch(x)).flatten(0, 1) if x.dim() == 3 else edit(x)
 
         return edited
 
@@ -250,7 +250,15 @@ class Capture(Observer):
 
     def _with_batch(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Query, key and value as [batch, heads, ...], also where batch and heads are one dimension."""
-        return *(one.unflatten(0, (self._batch, -1)) if one.dim() == 3 else one for one in args[:3]), *args[3:]
+        return *map(self._by_batch, args[:3]), *args[3:]
+
+    def _by_batch(self, tensor: Tensor) -> Tensor:
+        """A tensor whose first dimension is batch and heads with two dimensions for them."""
+        if tensor.dim() != 3:
+            return tensor
+        if self._batch > 1:
+            raise OneByOneError("the first dimension of its attention is batch and heads, in an unknown order")
+        return tensor.unflatten(0, (self._batch, -1))
 
     def _fold_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Fold the map of fused attention in the forward pass, where nothing will flow back."""
@@ -288,7 +296,7 @@ class Capture(Observer):
 
     def _keep_map(self, weights: Tensor) -> None:
         """Keep the map that is multiplied with the values."""
-        shaped = weights.unflatten(0, (self._batch, -1)) if weights.dim() == 3 else weights
+        shaped = self._by_batch(weights)
         entry = self._new_map(None if self._options.output_gradients else shaped.detach(), shaped.shape)
         if weights.requires_grad:
             self.end = weights if self._options.last else None

@@ -24,7 +24,7 @@ from relprop.engine.model_call import (
     why_unreached,
 )
 from relprop.engine.pass_cache import cached_pass, pass_key, store_pass
-from relprop.engine.placement import reading_plans
+from relprop.engine.placement import axis_by_changes, reading_plans
 from relprop.engine.propagation import Propagation
 from relprop.engine.refusals import guard_opaque
 from relprop.engine.sources import At, Edit, MisfitError, Source, Sources, UnreachedError
@@ -182,7 +182,7 @@ def example_axes(
 ) -> dict[str, int]:
     """Per part its batch axis. Where that is not proved yet, a plain pass proves it by what flows back per example.
 
-    Through operations without a gradient nothing can be proved: there the only axis of that length is taken.
+    Behind operations without a gradient, runs with changed inputs prove it.
     """
     axes, unproved = _proved_axes(sources, examples, plan)
     if unproved:
@@ -190,14 +190,12 @@ def example_axes(
         try:
             _Pass(model, inputs, plan, plain).run(target)
         except UnruledOpError:
-            return axes | {source.part: axis for source in unproved if (axis := _axis_by_length(source, examples)) >= 0}
+            for part in dict.fromkeys(source.part for source in unproved):
+                axis = axis_by_changes(model, inputs, target, part, examples)
+                if axis is not None:
+                    plan.axes[part] = axis
         axes, _ = _proved_axes(sources, examples, plan)
     return axes
-
-
-def _axis_by_length(source: Source, examples: int) -> int:
-    fitting = [axis for axis, size in enumerate(source.rows.shape) if size == examples]
-    return fitting[0] if len(fitting) == 1 or fitting[:1] == [0] else -1
 
 
 class _Pass:

@@ -124,6 +124,43 @@ def _affects_output(model: nn.Module, inputs: Mapping[str, Any], target: Any, na
     return not torch.equal(before, after)
 
 
+def axis_by_changes(model: nn.Module, inputs: Mapping[str, Any], target: Any, part: str, examples: int) -> int | None:
+    """The batch axis of a part: what is changed at an index of it changes the value of that example only.
+
+    For parts without a gradient. The content changes at all indices with a certain binary digit, then at all others:
+    an index that reaches another example differs from it in some digit.
+    """
+    axes = [axis for axis, size in enumerate(inputs[part].shape) if size == examples]
+    return next((axis for axis in axes if _changes_own(model, inputs, target, part, axis)), None)
+
+
+def _changes_own(model: nn.Module, inputs: Mapping[str, Any], target: Any, part: str, axis: int) -> bool:
+    """Whether changes along this axis change the values of the same examples, and no others."""
+    given, before = inputs[part], _value(model, inputs, target)
+    other = next((i for i, size in enumerate(given.shape) if i != axis and size > 1), axis)
+    moved = given.roll(1, axis).roll(1, other)
+    index = torch.arange(given.shape[axis])
+    seen = False
+    for digit in range(max(1, (len(index) - 1).bit_length())):
+        for own in (index >> digit & 1 == side for side in (0, 1)):
+            chosen = own.to(given.device).view([-1 if i == axis else 1 for i in range(given.dim())])
+            try:
+                after = _value(model, {**inputs, part: torch.where(chosen, moved, given)}, target)
+            except RelpropError:  # such content breaks the model
+                return False
+            differs = _differ(after, before).cpu()
+            if bool(differs[~own].any()):
+                return False
+            seen = seen or bool(differs.any())
+    return seen
+
+
+def _differ(values: Tensor, others: Tensor) -> Tensor:
+    """Per value whether it differs from the other by more than rounding."""
+    scale = others.abs().max().clamp_min(1e-30)
+    return (values - others).abs() > 1e4 * torch.finfo(others.dtype).eps * scale
+
+
 def _value(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Tensor:
     with torch.no_grad(), evaluating(model):
         return read_target(model, target, call(model, cloned_inputs(inputs), target), inputs).value
@@ -159,8 +196,7 @@ def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, 
         return False
     if any(computed) or swapped.shape != edited.shape or not swapped.is_floating_point():
         return False
-    scale = swapped.abs().max().clamp_min(1e-30)
-    return bool((swapped - edited).abs().max() > 1e4 * torch.finfo(swapped.dtype).eps * scale)
+    return bool(_differ(edited, swapped).any())
 
 
 def _with_two_swapped(model: nn.Module, inputs: Mapping[str, Any], name: str) -> Tensor | None:

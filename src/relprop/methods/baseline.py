@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.forward_passes import forward_flow
+from relprop.methods.examples import (
+    examples_first,
+    single_examples,
+)
 from relprop.methods.unit_scores import (
     Inputs,
     attribution,
     content_generator,
-    examples_first,
     real_units,
-    single_examples,
     unit_index_of,
 )
 from relprop.registry import METHODS

@@ -15,20 +15,22 @@ from relprop.engine.passes import propagate
 from relprop.engine.sources import At, Source, replaced_ids
 from relprop.engine.units import unit_index
 from relprop.errors import InputError
+from relprop.methods.examples import (
+    check_separable,
+    example_copies,
+    examples_first,
+    keeps_batch,
+    select_examples,
+    single_examples,
+)
 from relprop.methods.unit_scores import (
     Inputs,
     Parts,
     attribution,
-    check_separable,
     content_generator,
-    example_copies,
-    examples_first,
     input_relevance,
-    keeps_batch,
     mask_of,
     real_units,
-    select_examples,
-    single_examples,
     unit_scores,
 )
 from relprop.model_config import config_value

@@ -13,14 +13,16 @@ from relprop.engine.leaves import batch_of
 from relprop.engine.passes import Flow
 from relprop.engine.sources import Source, replaced_ids
 from relprop.engine.units import unit_index
-from relprop.methods.unit_scores import (
-    Inputs,
-    attribution,
+from relprop.methods.examples import (
     check_separable,
     examples_first,
     keeps_batch,
-    real_units,
     select_examples,
+)
+from relprop.methods.unit_scores import (
+    Inputs,
+    attribution,
+    real_units,
     unit_index_of,
 )
 from relprop.model_config import config_value

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from relprop.engine.capture import CaptureOptions, HeadMask
 from relprop.engine.passes import propagate
 from relprop.engine.sources import At
-from relprop.errors import InputError
+from relprop.errors import InputError, OneByOneError
 from relprop.heads import corrupted, heads_of, known_heads
 from relprop.methods.block_maps import (
     BlockMaps,
@@ -30,11 +30,8 @@ from relprop.methods.block_maps import (
 from relprop.methods.unit_scores import (
     Inputs,
     attribution,
-    examples_first,
+    examples_lead,
     input_relevance,
-    join_examples,
-    one_target,
-    single_examples,
     unit_scores,
 )
 from relprop.registry import METHODS
@@ -111,15 +108,10 @@ def lrp(
     rules = down_to_pixels(rules) if at == "input" else rules
     released = variant == "released" and at != "input"  # pixels have no read-out token
     flow = propagate(model, inputs, target, rules, at=at, capture=CaptureOptions() if released else None)
-    count = 1 if flow.several else len(flow.chosen.value)
-    if count > 1 and any(source.rows.grid[0] != count for source in flow.sources):
-        examples_first(flow)
-        # The rules normalise per index of the first dimension, which is not the batch in this model.
-        each = [
-            lrp(model, one, one_target(target, i), at=at, variant=variant)
-            for i, one in enumerate(single_examples(inputs))
-        ]
-        return join_examples(each)
+    if not all(examples_lead(flow, source) for source in flow.sources):
+        raise OneByOneError(
+            "the rules normalise per index of the first dimension, which is not the batch in this model"
+        )
     parts = unit_scores(flow, flow.relevance(), inputs)
     if released and flow.captured is not None:
         readout = flow.captured.readout()

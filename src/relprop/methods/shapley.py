@@ -16,16 +16,18 @@ from torch import Tensor, nn
 
 from relprop.engine.forward_passes import forward_flow
 from relprop.errors import InputError, RelpropError
-from relprop.methods.perturbation import Hide, hideable_units
-from relprop.methods.unit_scores import (
-    Inputs,
-    attribution,
+from relprop.methods.examples import (
     check_separable,
-    content_generator,
     examples_first,
     keeps_batch,
     select_examples,
     single_examples,
+)
+from relprop.methods.perturbation import Hide, hideable_units
+from relprop.methods.unit_scores import (
+    Inputs,
+    attribution,
+    content_generator,
 )
 from relprop.model_config import config_value
 from relprop.registry import METHODS

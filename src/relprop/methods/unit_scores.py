@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.forward_passes import forward_flow, predict
+from relprop.engine.forward_passes import predict
 from relprop.engine.leaves import batch_of, explained_parts
 from relprop.engine.passes import Flow, propagate
 from relprop.engine.sources import At, Source
 from relprop.engine.units import UnitIndex, unit_index
-from relprop.errors import InputError
+from relprop.errors import InputError, OneByOneError
 from relprop.padding import real_rows
 from relprop.rulebook.rulesets import RuleSet
-from relprop.targets import ChosenTarget, is_own_function
+from relprop.targets import ChosenTarget
 from relprop.types import Attribution, Entry, Ledger
 
 Inputs = Mapping[str, Any]
@@ -37,17 +37,8 @@ def input_relevance(
     ledger: bool,
 ) -> Attribution:
     """The sum over features of the relevance at each unit. A ledger needs one pass per example."""
-    if ledger and batch_of(inputs) > 1:
-        whole = forward_flow(model, inputs, target)
-        if examples_first(whole) > 1:
-            at_once = {"at": at, "checkpoint": checkpoint}
-            each = [
-                input_relevance(model, one, one_target(target, i), rules, method, ledger=True, **at_once)  # type: ignore[arg-type]
-                for i, one in enumerate(single_examples(inputs))
-            ]
-            joined = join_examples(each)
-            check_same_value(joined.value, whole.chosen.value)
-            return joined
+    if ledger and batch_of(inputs) > 1 and len(predict(model, inputs, target).value) > 1:
+        raise OneByOneError("a ledger is of one example: explain them one by one")
     flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger)
     relevance = flow.relevance()
     parts = unit_scores(flow, relevance, inputs)
@@ -106,6 +97,14 @@ def unit_index_of(flow: Flow, source: Source) -> UnitIndex:
     return unit_index(source.rows, examples, axis, tokens or source.enters, () if tokens else source.features, owner)
 
 
+def examples_lead(flow: Flow, source: Source) -> bool:
+    """Whether the first axis of a source's values is that of the examples."""
+    grid, count = source.rows.grid, 1 if flow.several else len(flow.chosen.value)
+    example = unit_index_of(flow, source).example.view(grid)
+    first = torch.arange(grid[0], device=example.device).view(-1, *(1,) * (len(grid) - 1))
+    return count == 1 or (grid[0] == count and bool(((example == first) | (example < 0)).all()))
+
+
 def unit_scores(
     flow: Flow, per_source: list[Tensor], inputs: Inputs, reduce: Callable[[Tensor], Tensor] | None = None
 ) -> Parts:
@@ -161,80 +160,6 @@ def ledger_of(flow: Flow, relevance: list[Tensor], parts: Parts) -> Ledger:
     return flow.keeper.ledger(value, [*lines, Entry("", "rows of no input", "constant", other)] if other else lines)
 
 
-def examples_first(flow: Flow) -> int:
-    """The number of examples. Raises unless all parts have them along the first axis."""
-    count = len(flow.chosen.value)
-    for source in flow.sources if count > 1 else ():
-        if flow.axes.get(source.part, -1) != 0:
-            raise InputError(
-                f'"{source.part}" of shape {tuple(source.rows.shape)} does not have its {count} examples along the '
-                "first axis, where this takes them apart: explain one example at a time"
-            )
-    return count
-
-
-def single_example(inputs: Inputs, index: int) -> dict[str, Any]:
-    """One example of a batch, as a batch of one."""
-    batch = batch_of(inputs)
-    return {
-        name: value[index : index + 1] if isinstance(value, Tensor) and value.dim() and len(value) == batch else value
-        for name, value in inputs.items()
-    }
-
-
-def single_examples(inputs: Inputs) -> list[dict[str, Any]]:
-    """Every example of a batch, as a batch of one."""
-    return [single_example(inputs, i) for i in range(batch_of(inputs))]
-
-
-def check_same_value(found: Tensor, expected: Tensor) -> None:
-    """Raise if examples taken out of a batch give other values than in it."""
-    near = 1e4 * torch.finfo(expected.dtype).eps * expected.abs().max().clamp_min(1e-30)
-    differs = (found.to(expected) - expected).abs() > near.clamp_min(1e-3 * float(expected.abs().max()))
-    for number in torch.nonzero(differs).flatten().tolist()[:1]:
-        alone, together = found[number].item(), expected[number].item()
-        raise InputError(
-            f"example {number} gives {together:.6g} in the batch and {alone:.6g} when it is taken out of it: an input "
-            "cannot be taken apart by examples; explain one example at a time"
-        )
-
-
-def keeps_batch(chosen: ChosenTarget) -> bool:
-    """Whether the target is a function of the caller's for a whole batch: it may hold one number per example."""
-    return len(chosen.value) > 1 and is_own_function(list(chosen.exact))
-
-
-def check_separable(model: nn.Module, inputs: Inputs, chosen: ChosenTarget) -> None:
-    """Raise unless the first example alone gives the value that it has in the batch."""
-    if len(chosen.value) > 1 and not keeps_batch(chosen):
-        alone = predict(model, single_example(inputs, 0), [chosen.exact[0]])
-        check_same_value(alone.value, chosen.value[:1])
-
-
-def example_copies(batch: int, copies: int, size: int, whole: bool = False) -> Iterator[tuple[Tensor, Tensor]]:
-    """Several copies of every example, in chunks of `size`: (index of the example, index of the copy).
-
-    `whole`: every chunk is one copy of the whole batch, in its order.
-    """
-    if whole:
-        for copy in range(copies):
-            yield torch.arange(batch), torch.full((batch,), copy)
-        return
-    every = torch.arange(batch * copies)
-    for chunk in every.split(max(1, size)):
-        yield chunk // copies, chunk % copies
-
-
-def select_examples(inputs: Inputs, owner: Tensor, batch: int) -> dict[str, Any]:
-    """The examples `owner` of a batch, in this order; indices may repeat."""
-    return {
-        name: value[owner.to(value.device)]
-        if isinstance(value, Tensor) and value.dim() and len(value) == batch
-        else value
-        for name, value in inputs.items()
-    }
-
-
 def real_units(part: str, inputs: Inputs, units: int) -> Tensor:
     """[batch, units]: which units of a part are not padding."""
     mask, batch = mask_of(part, inputs), batch_of(inputs)
@@ -261,30 +186,3 @@ def _real_content(name: str, content: Tensor, inputs: Inputs) -> Tensor:
         return content
     real = (mask[0] != 0).cpu()
     return content[real[len(real) - len(content) :]]  # a mask may start with units that the model adds
-
-
-def one_target(target: Any, index: int) -> Any:
-    """The target of one example: lists and tensors hold one per example, anything else applies to all."""
-    return (
-        [target[index]]
-        if isinstance(target, list)
-        else target[index : index + 1]
-        if isinstance(target, Tensor)
-        else target
-    )
-
-
-def join_examples(each: list[Attribution]) -> Attribution:
-    """Attributions of single examples as one batch."""
-    rows = [one.logits for one in each]
-    return Attribution(
-        {name: torch.cat([one.parts[name] for one in each]) for name in each[0].parts},
-        torch.cat([one.value for one in each]),
-        tuple(name for one in each for name in one.target),
-        each[0].method,
-        torch.cat(rows) if all(row is not None for row in rows) else None,  # type: ignore[arg-type]
-        tuple(ledger for one in each for ledger in one.ledger or ()) or None,
-        place=each[0].place,
-        windows={name: torch.cat([one.windows[name] for one in each]) for name in each[0].windows},
-        warnings=tuple(dict.fromkeys(warning for one in each for warning in one.warnings)),
-    )
