@@ -48,6 +48,17 @@ def _rms_out(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
     return x * torch.rsqrt(size.add_(1e-3)) * w
 
 
+def _by_batch_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """Every row is a channel, normalised by its own statistics."""
+    rows = x.reshape(1, -1, x.shape[-1])
+    return F.batch_norm(rows, None, None, training=True, eps=1e-3).reshape(x.shape) * w + b
+
+
+def _by_logarithm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    z = x - x.mean(-1, keepdim=True)
+    return z * torch.exp(-torch.log((z * z).mean(-1, keepdim=True) + 1e-3) / 2) * w + b
+
+
 LAYER_NORM: dict[str, Spelling] = {
     "plain": lambda x, w, b: F.layer_norm(x, (WIDTH,), w, b, 1e-3),
     "keywords": lambda x, w, b: F.layer_norm(input=x, normalized_shape=[WIDTH], weight=w, bias=b, eps=1e-3),
@@ -60,6 +71,8 @@ LAYER_NORM: dict[str, Spelling] = {
     "out": _norm_out,
     "var": _by_var,
     "power": _by_power,
+    "batch norm": _by_batch_norm,
+    "logarithm": _by_logarithm,
 }
 RMS_NORM: dict[str, Spelling] = {
     "plain": lambda x, w, b: F.rms_norm(x, (WIDTH,), w, 1e-3),
@@ -69,6 +82,8 @@ RMS_NORM: dict[str, Spelling] = {
     "norm": lambda x, w, b: x / (x.norm(dim=-1, keepdim=True).square() / WIDTH + 1e-3).sqrt() * w,
     "in place": lambda x, w, b: x.clone().div_((x.square().mean(-1, keepdim=True) + 1e-3) ** 0.5).mul_(w),
     "out": _rms_out,
+    "tensor power": lambda x, w, b: x * (x.square().mean(-1, keepdim=True) + 1e-3) ** torch.tensor(-0.5).to(x) * w,
+    "logarithm": lambda x, w, b: x * torch.exp2(x.square().mean(-1, keepdim=True).add(1e-3).log2().mul_(-0.5)) * w,
 }
 
 
@@ -105,6 +120,7 @@ ACTIVATIONS: dict[str, dict[str, Spelling]] = {
         "plain": F.silu,
         "in place": lambda x: F.silu(x.clone(), inplace=True),
         "sigmoid": lambda x: x * torch.sigmoid(x),
+        "powers of two": lambda x: x / (1 + 2.0 ** (-x / math.log(2))),
         "sigmoid_": lambda x: x.clone().sigmoid_().mul_(x),
         "quotient": lambda x: x / (1 + torch.exp(-x)),
         "operator": lambda x: x.sigmoid().__rmul__(x),
@@ -131,12 +147,27 @@ def _softmax_by_hand(x: Tensor) -> Tensor:
     return torch.div(e, e.sum(dim=-1, keepdim=True))
 
 
+def _softmax_by_norm(x: Tensor) -> Tensor:
+    e = torch.exp(x)
+    return e / e.norm(p=1, dim=-1, keepdim=True)
+
+
+def _softmax_by_powers(x: Tensor) -> Tensor:
+    e = torch.exp2((x - x.amax(-1, keepdim=True)) / math.log(2))
+    return e * e.abs().sum(-1, keepdim=True).reciprocal()
+
+
 SOFTMAX: dict[str, Spelling] = {
     "plain": lambda x: F.softmax(x, -1),
     "method": lambda x: x.softmax(dim=-1),
     "out": lambda x: torch.softmax(x, -1, out=torch.empty_like(x)),
     "by hand": _softmax_by_hand,
     "in place": _softmax_in_place,
+    "normalize": lambda x: F.normalize(torch.exp(x - x.amax(-1, keepdim=True)), p=1, dim=-1),
+    "norm": _softmax_by_norm,
+    "powers of two": _softmax_by_powers,
+    "log_softmax": lambda x: x.log_softmax(-1).exp(),
+    "softmin": lambda x: F.softmin(-x, -1),
 }
 PRODUCT: dict[str, Spelling] = {
     "plain": torch.matmul,

@@ -168,6 +168,14 @@ def positional(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[t
     return args, kwargs
 
 
+def exponential(op: Op, args: tuple[Any, ...]) -> Op:
+    """A power of a constant base, `2 ** x`, under the name of the exponential function."""
+    of_constant = op.name == "pow" and len(args) > 1 and isinstance(args[1], Tensor) and args[1].requires_grad
+    if of_constant and not (isinstance(args[0], Tensor) and args[0].requires_grad):
+        return replace(op, name="exp")
+    return op
+
+
 def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
     """`relu(x, inplace=True)` as the out-of-place call, marked as in place."""
     position = INPLACE_ARGUMENT.get(op.name)
@@ -240,6 +248,13 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: 
     """`F.normalize` written out."""
     norm: Tensor = torch.linalg.vector_norm(x, p, dim, keepdim=True)
     return x / norm.clamp_min(eps).expand_as(x)
+
+
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """`torch.renorm` written out: slices along `dim` that are longer than `maxnorm` are scaled down to it."""
+    others = [i for i in range(x.dim()) if i != dim % x.dim()]
+    norm: Tensor = torch.linalg.vector_norm(x, p, others, keepdim=True)
+    return x * torch.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0)
 
 
 def glu(x: Tensor, dim: int = -1) -> Tensor:

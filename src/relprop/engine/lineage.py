@@ -19,10 +19,11 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
+from relprop.engine.refusals import location
 from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Reduction, Root, set_note
 from relprop.errors import UnruledOpError
 from relprop.ops import Op
-from relprop.rulebook.elementwise import ACTIVATIONS, GATES, SATURATING, constant_ratio, power
+from relprop.rulebook.elementwise import ACTIVATIONS, GATES, SATURATING, constant_ratio, power, quotient
 from relprop.rulebook.rulesets import RuleSet
 
 _CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "clone", "contiguous", "dropout", "positive",
@@ -44,8 +45,11 @@ POINTWISE = {
 
 
 _FOLLOWED = {*POINTWISE, *_REDUCTIONS, *_MOVES, "masked_fill", "tril", "triu", "log_softmax", "layer_norm", "centre",
-             "shift", "softmax", "matmul", "einsum"}  # fmt: skip
+             "shift", "softmax", "matmul", "einsum", "norm", "batch_norm", "cumsum"}  # fmt: skip
 _PRODUCTS = {"matmul", "einsum"}
+_SUMS = {"sum", "mean", "cumsum", *_PRODUCTS}
+_EXPONENTIALS = {"exp", "exp2"}
+_LOGARITHMS = {"log", "log2"}
 _ZERO_AT_ZERO = {"mul", "neg", "gelu", "relu", "silu", "tanh", "erf", "square", "abs", *_CASTS}
 
 
@@ -57,7 +61,12 @@ class Lineage:
         self._roots: WeakValueDictionary[int, Root] = WeakValueDictionary()
         self._ratios = rules.get("gelu") is constant_ratio
         self._follows = self._ratios or rules.carries == "relevance"
-        self.needed = self._follows or "softmax" in rules
+        self.needed = self._follows or "softmax" in rules or "rsqrt" in rules
+        # Where a softmax that is not recognised would flow back by another rule than its own.
+        self._differs = rules.carries == "relevance" or (
+            "exp" not in rules and ("softmax" in rules or rules.get("div") is quotient)
+        )
+        self._sums: dict[int, str] = {}  # sums of exponentials that are no softmax's yet, and where
 
     def note(self, tensor: Tensor) -> Note | None:
         note: Note | None = getattr(tensor, NOTE, None)
@@ -69,6 +78,11 @@ class Lineage:
         if root is None or root.tensor is not tensor or not root.intact:
             root = self._roots[id(tensor)] = Root(tensor, tensor._version)
         return root
+
+    @property
+    def unrecognised(self) -> list[str]:
+        """Where sums of exponentials were computed that were not recognised as those of a softmax."""
+        return list(dict.fromkeys(self._sums.values()))
 
     def has_note(self, value: Any) -> bool:
         return isinstance(value, Tensor) and self.note(value) is not None
@@ -86,7 +100,7 @@ class Lineage:
     def recognise(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
         """The call under the name of the function that it completes; unchanged if it completes none."""
         name = self._completed_name(op, args, kwargs)
-        if name is None or (name not in self._rules and name != "softmax"):
+        if name is None or (name not in self._rules and name not in ("softmax", "sum")):
             return op, args
         if name == "norm_bias":
             u, b = args if self._biased(*args) else (args[1], args[0])
@@ -97,9 +111,13 @@ class Lineage:
         return replace(op, name=name), args
 
     def _completed_name(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        if op.name == "exp":
+        if op.name in _EXPONENTIALS:
             note = self.note(args[0])
+            if note is not None and note.log_scale in (-0.5, 0.5):
+                return "sqrt" if note.log_scale > 0 else "rsqrt"
             return "softmax" if note is not None and note.log_softmax else None
+        if op.name == "norm":
+            return "sum" if self._sums_exponential(args, kwargs) else None
         if op.name not in ("add", "sub", "mul", "div") or len(args) < 2:
             return None
         a, b = args[:2]
@@ -122,6 +140,12 @@ class Lineage:
         same_root = first is not None and second is not None and first.root is second.root
         return "same_root_sum" if same_root and a.shape == b.shape else None
 
+    def _sums_exponential(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether a norm of order 1 is the sum of an exponential."""
+        note = self.note(args[0]) if isinstance(args[0], Tensor) else None
+        order = args[1] if len(args) > 1 else kwargs.get("p", kwargs.get("ord"))
+        return note is not None and note.exponential and _scalar(order) == 1.0
+
     def _is_gate_sum(self, a: Any, b: Any) -> bool:
         """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: f(0) is not 0, so the sum is a gate."""
         first, second = self._origin(a), self._origin(b)
@@ -133,8 +157,12 @@ class Lineage:
         note, other = self.note(e), self.note(total)
         if note is None or not note.exponential or other is None or other.reduction is None:
             return False
-        same = self._reduction_of(total, e) is not None or self._exponent(other.reduction.root.tensor) is note.exponent
-        return same and other.reduction.kind == ("sum" if op.name == "div" else "inverse")
+        root = other.reduction.root
+        same = self._reduction_of(total, e) is not None or self._exponent(root.tensor) is note.exponent
+        normalised = same and other.reduction.kind == ("sum" if op.name == "div" else "inverse")
+        if normalised:
+            self._sums.pop(root.number, None)
+        return normalised
 
     def _check_order(self, a: Tensor, total: Tensor) -> None:
         """Raises at (exp(x) v) / sum(exp(x)): there the softmax itself is never computed, so its rule cannot apply."""
@@ -154,7 +182,10 @@ class Lineage:
         if note is None or note.reduction is None or note.reduction.kind != "sum":
             return False
         inner = self.note(note.reduction.root.tensor)
-        return inner is not None and inner.exponential
+        inverse = inner is not None and inner.exponential
+        if inverse:
+            self._sums.pop(note.reduction.root.number, None)
+        return inverse
 
     def _exponent(self, tensor: Tensor) -> Root | None:
         note = self.note(tensor)
@@ -197,24 +228,46 @@ class Lineage:
         first_note = self.note(first)
         if op.name in _MOVES and first_note is None:
             return
+        if self._differs and op.name in _SUMS and first_note is not None and first_note.exponential:
+            root = self._root(first)  # kept until the note below refers to it
+            self._sums[root.number] = location()
         result_note = Note(
             result._version,
             self._pointwise(op, args, kwargs),
             self._reduction(op, args, kwargs, first, first_note),
-            op.name == "exp" or (first_note is not None and first_note.exponential and _masks(op, args)),
-            self._root_of(first) if op.name == "exp" else None,
+            op.name in _EXPONENTIALS or (first_note is not None and first_note.exponential and _masks(op, args)),
+            self._exponent_of(op, first, first_note),
             self._root(first) if op.name in _PRODUCTS and first_note is not None and first_note.exponential else None,
             op.name == "log_softmax" or self._is_log_softmax(op, args, first, first_note),
-            self._centring(op, args, first, first_note),
+            self._log_scale(op, args, first_note),
+            self._centring(op, args, kwargs, first, first_note, result),
         )
         if result_note != Note(result._version):
             set_note(result, result_note)
+
+    def _exponent_of(self, op: Op, first: Tensor, first_note: Note | None) -> Root | None:
+        if op.name in _EXPONENTIALS:
+            return self._root_of(first)
+        return first_note.exponent if op.name == "abs" and first_note is not None else None
+
+    def _log_scale(self, op: Op, args: tuple[Any, ...], first_note: Note | None) -> float | None:
+        if op.name in _LOGARITHMS:
+            return 1.0
+        scale = None if first_note is None else first_note.log_scale
+        if scale is None or op.name in _CASTS or op.name in _MOVES:
+            return scale
+        if op.name == "neg":
+            return -scale
+        factor = next((one for value in args if (one := _scalar(value)) is not None), None)
+        if factor is None or op.name not in ("mul", "div") or (op.name == "div" and _scalar(args[0]) is not None):
+            return None
+        return scale * factor if op.name == "mul" else scale / factor
 
     def _reduction(
         self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, first_note: Note | None
     ) -> Reduction | None:
         if op.name in _REDUCTIONS and len(list(_tensors(args))) == 1:
-            dims = args[1] if len(args) > 1 else kwargs.get("dim")
+            dims = None if self._sums_exponential(args, kwargs) else args[1] if len(args) > 1 else kwargs.get("dim")
             return Reduction(_REDUCTIONS[op.name], self._root(first), dims)
         reduction = None if first_note is None else first_note.reduction
         if reduction is None:
@@ -232,7 +285,15 @@ class Lineage:
             return reduction is not None and reduction.kind == "logsumexp"
         return first_note is not None and first_note.log_softmax and op.name in _CASTS
 
-    def _centring(self, op: Op, args: tuple[Any, ...], first: Tensor, first_note: Note | None) -> Centred | None:
+    def _centring(
+        self,
+        op: Op,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        first: Tensor,
+        first_note: Note | None,
+        result: Tensor,
+    ) -> Centred | None:
         if op.name == "centre":
             note = self.note(args[1])
             return (
@@ -240,8 +301,14 @@ class Lineage:
             )
         if op.name == "layer_norm" and len(args) > 1 and not any(isinstance(one, Tensor) for one in args[2:4]):
             return Centred(None, tuple(range(-len(args[1]), 0)), True)
+        if op.name == "batch_norm" and _normalises_rows(args, kwargs):
+            return Centred(None, (-1,), True)
+        centred = None if first_note is None else first_note.centred
+        if op.name in _MOVES and centred is not None:
+            keeps = centred.z is None and centred.dims in (-1, (-1,), [-1]) and result.shape[-1] == first.shape[-1]
+            return centred if keeps else None
         if op.name in _CASTS:
-            return None if first_note is None else first_note.centred
+            return centred
         if op.name not in ("mul", "div") or len(args) < 2 or not isinstance(args[1], Tensor):
             return None
         scaled = self._scaled(first, args[1] if first is args[0] else args[0])
@@ -338,10 +405,24 @@ class Lineage:
         return x if x.shape == result.shape and x.requires_grad and result.is_floating_point() else None
 
 
+def _normalises_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a BatchNorm of a single example, without weight and bias, gives each row mean 0 and variance 1."""
+    names = ("input", "running_mean", "running_var", "weight", "bias", "training")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    own = given.get("training") or given.get("running_var") is None
+    return (
+        bool(own)
+        and given.get("weight") is None
+        and given.get("bias") is None
+        and args[0].dim() == 3
+        and len(args[0]) == 1
+    )
+
+
 def _masks(op: Op, args: tuple[Any, ...]) -> bool:
     """Whether the call masks elements of its first tensor, or returns it unchanged."""
     constant = op.name == "mul" and sum(value.requires_grad for value in _tensors(args)) < 2
-    return constant or op.name in ("masked_fill", "tril", "triu", "where") or op.name in _CASTS
+    return constant or op.name in ("masked_fill", "tril", "triu", "where", "abs") or op.name in _CASTS
 
 
 def _scalar(value: Any) -> float | None:

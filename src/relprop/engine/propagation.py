@@ -23,7 +23,7 @@ from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, g
 from relprop.engine.saved_tensors import SavedTensor, saved_values
 from relprop.engine.tensor_notes import copy_note
 from relprop.errors import InputError
-from relprop.ops import VALUELESS, Op, op_of, positional, take_inplace
+from relprop.ops import VALUELESS, Op, exponential, op_of, positional, take_inplace
 from relprop.rulebook import attention, elementwise, norm, zplus
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.relevance_flow import NoGradientError
@@ -63,7 +63,12 @@ class Propagation(TorchFunctionMode):
 
     @property
     def warnings(self) -> list[str]:
-        return self._exits.warnings
+        sums = [
+            f"a sum of exponentials{where} could not be recognised as that of a softmax: it flows back otherwise than "
+            f'"{self.rules.name}" says of a softmax'
+            for where in self._lineage.unrecognised
+        ]
+        return [*self._exits.warnings, *sums]
 
     # Entering and leaving.
 
@@ -167,6 +172,7 @@ class Propagation(TorchFunctionMode):
         if kwargs:
             values, live_too = self._admit(tuple(kwargs.values()))
             kwargs, live = dict(zip(kwargs, values, strict=True)), live or live_too
+        op = exponential(op, admitted)
         below = next((one for one in self._claiming if one.claims(admitted, kwargs)), None) if live else None
         rule = QUANTISED.get(op.name) if op.custom else self.rules.get(op.name)
         if below is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +17,7 @@ class Root:
 
     tensor: Tensor
     version: int
+    number: int = field(default_factory=count().__next__)  # unlike its id, never reused
 
     @property
     def intact(self) -> bool:
@@ -62,6 +64,7 @@ class Note:
     exponent: Root | None = None  # x of exp(x) without a mask
     weights: Root | None = None  # exp(x) of a product exp(x) v: attention before its normalisation
     log_softmax: bool = False
+    log_scale: float | None = None  # c of c log(x)
     centred: Centred | None = None
 
 

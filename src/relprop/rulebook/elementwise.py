@@ -52,9 +52,17 @@ def activation(x: Tensor, y: Tensor) -> Any:
     return _ConstantRatio.apply(x, lambda _: y.clone(), (), {})
 
 
+def number_of(value: Any) -> float | None:
+    """The value of a number, or of a constant tensor that holds one."""
+    if isinstance(value, Tensor):
+        return float(value) if value.numel() == 1 and not value.requires_grad and not value.is_complex() else None
+    return float(value) if isinstance(value, int | float) else None
+
+
 def power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any) -> Any:
     """A positive constant power is an activation ([AttnLRP] Eq. 9); any other power is a gate."""
-    positive = isinstance(exponent, int | float) and exponent > 0 and isinstance(base, Tensor)
+    number = number_of(exponent)
+    positive = number is not None and number > 0 and isinstance(base, Tensor)
     return (constant_ratio if positive else gate)(func, base, exponent, *args, **kwargs)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from relprop.ops import at_least_float32
+from relprop.rulebook.elementwise import number_of
 
 Func = Callable[..., Any]
 
@@ -105,6 +106,37 @@ def batch_norm(
     return _LinearNorm.apply(x, func, args, lambda grad: grad * scale)
 
 
+def constant_batch_norm(
+    func: Func,
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+    carry: bool = False,
+) -> Any:
+    """[Ali22] LN-rule for BatchNorm by the input's own statistics: a GroupNorm with one group per channel."""
+    args = (running_mean, running_var, weight, bias, training, momentum, eps)
+    if not training and running_var is not None:
+        return batch_norm(func, x, *args)
+    channels = x.transpose(0, 1)
+
+    def values(*_: Any) -> Tensor:
+        y: Tensor = func(x.detach(), *args).transpose(0, 1).reshape(1, len(channels), -1)
+        return y
+
+    y = group_norm(values, channels.reshape(1, len(channels), -1), len(channels), weight, bias, eps, carry=carry)
+    return y.reshape(channels.shape).transpose(0, 1)
+
+
+def carrying_batch_norm(func: Func, *args: Any, **kwargs: Any) -> Any:
+    """BatchNorm by the input's own statistics whose bias takes nothing: x gets all that arrives."""
+    return constant_batch_norm(func, *args, **kwargs, carry=True)
+
+
 def rms_norm(
     func: Func, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Any:
@@ -181,9 +213,9 @@ def carried_bias(func: Func, u: Tensor, bias: Tensor, z: Tensor, dims: Any) -> A
 
 def small_power(func: Func, base: Any, exponent: Any, *args: Any, **kwargs: Any) -> Any:
     """[Ali22] LN-rule for norms written by hand: powers of +-0.5 give 1/std, a constant; other powers stay live."""
-    if isinstance(base, Tensor) and isinstance(exponent, float) and exponent in (-0.5, 0.5):
+    if isinstance(base, Tensor) and number_of(exponent) in (-0.5, 0.5):
         base = base.detach()
     return func(base, exponent, *args, **kwargs)
 
 
-CARRYING = (carrying_layer_norm, carrying_group_norm)  # rules that leave nothing to the bias
+CARRYING = (carrying_layer_norm, carrying_group_norm, carrying_batch_norm)  # rules that leave nothing to the bias

@@ -167,6 +167,7 @@ _VIEWS: dict[str, Rule | Expand] = {
 }
 _NORMS: dict[str, Rule | Expand] = {
     "normalize": Expand(ops.normalize),
+    "renorm": Expand(ops.renorm),
     "cosine_similarity": Expand(expansions.cosine_similarity),
     "instance_norm": Expand(expansions.instance_norm),
     "native_layer_norm": Expand(expansions.native_layer_norm),
@@ -199,6 +200,7 @@ _ah: dict[str, Rule | Expand] = {
     "scaled_dot_product_attention": attention.constant_weights,
     **_all(["softmax", "softmin", "gumbel_softmax"], elementwise.gate),
     "multi_head_attention_forward": Expand(ops.multi_head_attention),
+    "normalize": Expand(ops.normalize),  # of an exponential it is a softmax
     **_VIEWS,
 }
 
@@ -210,6 +212,7 @@ _ln: dict[str, Rule | Expand] = {
     "pow": norm.small_power,
     **_NORMS,
     **_VIEWS,
+    "batch_norm": norm.constant_batch_norm,
     **_all(["rsqrt", "sqrt", "var", "std", "norm"], elementwise.gate),
     **_all(["var_mean", "std_mean"], elementwise.variance_and_mean),
 }
@@ -254,6 +257,7 @@ lrp_carried = RuleSet(
         **lrp_conservative,
         "layer_norm": norm.carrying_layer_norm,
         "group_norm": norm.carrying_group_norm,
+        "batch_norm": norm.carrying_batch_norm,
         "norm_bias": norm.carried_bias,  # of a norm written by hand, which starts with "centre"
         "centre": _native,
     },

@@ -325,10 +325,8 @@ def zplus_power(
     func: Func, base: Any, exponent: Any, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any
 ) -> Any:
     """R passes unchanged; powers of +-0.5 and -1 make the 1/std of norms written by hand: a gate."""
-    root = isinstance(exponent, float) and exponent in (-0.5, 0.5)
-    return (zplus_gate if root or exponent == -1 else unchanged)(
-        func, base, exponent, *args, settings=settings, **kwargs
-    )
+    makes_gate = elementwise.number_of(exponent) in (-1, -0.5, 0.5)
+    return (zplus_gate if makes_gate else unchanged)(func, base, exponent, *args, settings=settings, **kwargs)
 
 
 def _live(value: Any) -> bool:
