@@ -53,7 +53,8 @@ def attribute(
     tested = (record.name, simple) if record.maps or not record.additive else None
 
     def explain(inputs: Mapping[str, Any], target: Any) -> Attribution:
-        return record.function(model, inputs, target, **options)
+        found: Attribution = record.function(model, inputs, target, **options)
+        return found
 
     def explained(target: Any) -> Attribution:
         return _finite(explain_batch(explain, model, named, target, tested))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relprop.engine.captured_maps import AttentionMap, BlockInput, CapturedMaps, Fold
+from relprop.engine.map_order import MapOrder, product_axes
 from relprop.engine.module_stack import QualifiedNames, first_tensor, module_frames, module_of
 from relprop.engine.observer import Observer, PropagationMode, Run
 from relprop.engine.sources import MisfitError
@@ -82,8 +83,11 @@ class Capture(Observer):
         options: CaptureOptions,
         rules: RuleSet,
         live: bool = True,
+        order: MapOrder | None = None,
     ) -> None:
         self.captured = CapturedMaps()
+        self._order = order  # proves the order of rows, where asked for
+        self._block_input: Tensor | None = None
         self._batch = batch
         self._options = options
         self._rules = rules
@@ -94,12 +98,15 @@ class Capture(Observer):
         self._count = 0  # blocks entered
         self.end: Tensor | None = None  # where the backward pass ends, if before the sources
         self._weights: dict[int, Tensor] = {}  # results of softmax, also cast or reshaped
+        self._changed: set[int] = set()  # of these, the ids of those that were multiplied or masked
 
     def before_call(self, mode: PropagationMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
         if frame is self._block_frame:
             return
         left, self._block_frame = self._block_frame, frame
+        if left is not None:
+            self._check_output()
         if not self._live:
             self._count += frame is not None
             if left is not None and self._count - (frame is not None) == self._total:
@@ -111,6 +118,7 @@ class Capture(Observer):
         if x is None or not mode.is_live(x):
             return
         self._count += 1
+        self._block_input = mode.stand_in(x)
         if self._options.fold is None or self._options.blocks:
             x = mode.stand_in(x)
             block = BlockInput(len(self.captured.blocks), self._names.current_module(), x)
@@ -129,10 +137,13 @@ class Capture(Observer):
             result = run(op, args, kwargs)
         elif op.name == "matmul" and id(args[0]) in self._weights:
             result = self._weighted_values(args[0], args[1], lambda values: run(op, (args[0], values), kwargs))
-        elif op.name == "einsum" and len(args) == 3 and id(args[1]) in self._weights:
+            self._prove_order(args[1], result)
+        elif op.name == "einsum" and len(args) == 3 and id(args[1]) in self._weights and product_axes(args[0]):
             result = self._weighted_values(args[1], args[2], lambda values: run(op, (args[0], args[1], values), kwargs))
+            self._prove_order(args[2], result, args[0])
         elif op.name == "scaled_dot_product_attention":
             result = self._fused(args, kwargs)
+            self._prove_order(args[2], result)
         else:
             result = run(op, args, kwargs)
         self._track_weights(op, args, result)
@@ -143,7 +154,7 @@ class Capture(Observer):
     def after_constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         in_block = not self._live and self._block_frame is not None
         if in_block and isinstance(result, Tensor) and result.is_floating_point():
-            product = {"matmul": 0, "einsum": 1}.get(op.name, -1)
+            product = 0 if op.name == "matmul" else 1 if op.name == "einsum" and product_axes(args[0]) else -1
             if product >= 0 and id(args[product]) in self._weights:
                 self._keep_map(args[product])
             elif op.name == "scaled_dot_product_attention":
@@ -152,9 +163,20 @@ class Capture(Observer):
         self._track_weights(op, args, result)
         return result
 
+    def _prove_order(self, values: Tensor, mixed: Tensor, equation: str | None = None) -> None:
+        axes = ((0, -2), (0, -2)) if equation is None else product_axes(equation)
+        if self._order is not None and axes is not None:
+            self._order.check_values(self._block_input, self._by_batch(values), axes[0])
+            self._order.keep_mixed(mixed, axes[1] if mixed.dim() > 3 else (None, axes[1][1]))
+
+    def _check_output(self) -> None:
+        if self._order is not None:
+            self._order.check_output(None if self.captured.last is None else self.captured.last.input)
+
     def finish(self, gradients: CapturedMaps | None = None) -> None:
         """After the forward pass: keep what flows back to the last block's output. `gradients`: of an earlier pass."""
         self._block_frame = None
+        self._check_output()
         self.check_blocks()
         self._check_heads()
         if gradients is not None and gradients.last is not None and self.captured.last is not None:
@@ -199,6 +221,8 @@ class Capture(Observer):
         """Remember results of softmax, and what dropout, casts and reshapes make of them."""
         if isinstance(result, Tensor) and are_weights(op, args, result, self._weights):
             self._weights[id(result)] = result
+            if op.name in ("mul", "masked_fill") or (args and id(args[0]) in self._changed and op.name != "softmax"):
+                self._changed.add(id(result))
 
     def _weighted_values(self, weights: Tensor, values: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
         """The product of a map with the values: keeps the map, applies the head mask."""
@@ -258,7 +282,8 @@ class Capture(Observer):
             return tensor
         if self._batch > 1:
             raise OneByOneError("the first dimension of its attention is batch and heads, in an unknown order")
-        return tensor.unflatten(0, (self._batch, -1))
+        shaped: Tensor = tensor.unflatten(0, (self._batch, -1))
+        return shaped
 
     def _fold_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Fold the map of fused attention in the forward pass, where nothing will flow back."""
@@ -292,11 +317,15 @@ class Capture(Observer):
         entry = AttentionMap(self._count - 1, self._names.current_module(), weights, tuple(shape))
         self.captured.maps.append(entry)
         self._weights.clear()
+        self._changed.clear()
         return entry
 
     def _keep_map(self, weights: Tensor) -> None:
         """Keep the map that is multiplied with the values."""
         shaped = self._by_batch(weights)
+        if id(weights) in self._changed:
+            sums = shaped.detach().sum(-1)
+            self.captured.changed |= bool((((sums - 1).abs() > 0.01) & (sums != 0)).any())  # 0: a mask hides all keys
         entry = self._new_map(None if self._options.output_gradients else shaped.detach(), shaped.shape)
         if weights.requires_grad:
             self.end = weights if self._options.last else None

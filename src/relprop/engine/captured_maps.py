@@ -91,6 +91,7 @@ class CapturedMaps:
     maps: list[AttentionMap] = field(default_factory=list)
     blocks: list[BlockInput] = field(default_factory=list)
     last: BlockInput | None = None  # the output of the last block, as the input of what follows it
+    changed: bool = False  # weights were scaled or masked after their softmax: rows do not sum to 1
 
     def readout(self) -> Tensor:
         """[batch, rows], rows sum to 1: how much of the target each row of the last block's output feeds.

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from relprop.engine.capture import Capture, CaptureOptions
+from relprop.engine.map_order import MapOrder
 from relprop.engine.model_call import batch_of, call, check_finite, cloned_inputs, evaluating, read_target
 from relprop.engine.pass_cache import pass_key
 from relprop.engine.passes import Flow, detached_target, example_axes, propagate, warnings_of
@@ -64,6 +65,27 @@ def _forward_maps_at(
         one_stream=plan.one_stream,
         warnings=warnings_of(sources, inputs, mode.warnings),
     )
+
+
+def map_order(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> MapOrder:
+    """Whether rows and columns of the attention maps are those of the residual stream, from one forward pass."""
+    rules = rulesets.gradient.with_maps(fused=True)
+    for plan in reading_plans(model, inputs, target):
+        order, sources = MapOrder(), Sources(inputs, plan)
+        options = CaptureOptions(fold=lambda one: torch.zeros(one.shape[0], one.shape[2], 0))
+        capture = Capture(model, plan.blocks, batch_of(inputs), options, rules, order=order)
+        try:
+            with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
+                given = sources.live_inputs(inputs)
+                with Propagation(rules, [sources, capture], sources.live):
+                    call(model, given, target)
+                capture.finish()
+        except MisfitError:
+            continue
+        return order
+    unknown = MapOrder()
+    unknown.unproved = True
+    return unknown
 
 
 def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ChosenTarget:

@@ -5,7 +5,8 @@ completes a softmax or a norm is given that function's name, so that the same ru
 elementwise function f of one tensor with f(0) = 0 is an activation (`Lineage.activation`).
 
 Names of recognised calls beside torch's own: "centre" (x - mean x), "shift" (x - max x), "norm_bias" (the bias of a
-norm written out), "gate_sum" (1 + tanh u), "same_root_sum" (a sum of two functions of the same tensor).
+norm written out), "gate_sum" (1 + tanh u), "same_root_sum" (a sum of two functions of the same tensor),
+"sum_of_products" (a matrix product written as products and their sum).
 """
 
 from __future__ import annotations
@@ -116,6 +117,9 @@ class Lineage:
             if note is not None and note.log_scale in (-0.5, 0.5):
                 return "sqrt" if note.log_scale > 0 else "rsqrt"
             return "softmax" if note is not None and note.log_softmax else None
+        if op.name in ("sum", "mean"):
+            note = self.note(args[0]) if args and isinstance(args[0], Tensor) else None
+            return "sum_of_products" if note is not None and note.product else None
         if op.name == "norm":
             return "sum" if self._sums_exponential(args, kwargs) else None
         if op.name not in ("add", "sub", "mul", "div") or len(args) < 2:
@@ -241,9 +245,16 @@ class Lineage:
             op.name == "log_softmax" or self._is_log_softmax(op, args, first, first_note),
             self._log_scale(op, args, first_note),
             self._centring(op, args, kwargs, first, first_note, result),
+            self._is_product(op, args, first_note),
         )
         if result_note != Note(result._version):
             set_note(result, result_note)
+
+    def _is_product(self, op: Op, args: tuple[Any, ...], first_note: Note | None) -> bool:
+        if op.name in _CASTS or op.name in _MOVES:
+            return first_note is not None and first_note.product
+        live = {id(one) for one in _tensors(args) if one.requires_grad}
+        return op.name == "mul" and len(live) > 1
 
     def _exponent_of(self, op: Op, first: Tensor, first_note: Note | None) -> Root | None:
         if op.name in _EXPONENTIALS:

@@ -66,6 +66,7 @@ class Note:
     log_softmax: bool = False
     log_scale: float | None = None  # c of c log(x)
     centred: Centred | None = None
+    product: bool = False  # of two live tensors
 
 
 def set_note(tensor: Tensor, note: Note | None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,8 +12,10 @@ from torch import Tensor, nn
 
 from relprop.engine.capture import CaptureOptions, HeadMask
 from relprop.engine.captured_maps import AttentionMap, BlockInput, Fold
-from relprop.engine.forward_passes import forward_maps
+from relprop.engine.forward_passes import forward_maps, map_order
+from relprop.engine.map_order import MapOrder
 from relprop.engine.passes import Flow, propagate
+from relprop.engine.survey import call_signature
 from relprop.engine.units import UnitIndex
 from relprop.errors import InputError, ModelError
 from relprop.methods.unit_scores import Inputs, attribution, unit_index_of, without_padding
@@ -97,7 +100,7 @@ def weight_maps(
         return fold(_weights(one.weights))
 
     capture = CaptureOptions(fold=fold_map, last=last)
-    maps = _block_maps(forward_maps(model, inputs, target, capture), method, fold_map)
+    maps = _ordered(_block_maps(forward_maps(model, inputs, target, capture), method, fold_map), model, inputs, target)
     if _reads_nothing(maps.readout).any():
         # The gradient of a saturated head is 0 everywhere; under these rules it is not, and shows the read-out rows.
         flow = propagate(model, inputs, target, rulesets.lrp_conservative, capture=capture)
@@ -129,7 +132,7 @@ def gradient_maps(
 
     capture = CaptureOptions(fold=fold_map, blocks=blocks, last=last)
     flow = propagate(model, inputs, target, rulesets.gradient, capture=capture)
-    return _checked_gradient(_block_maps(flow, method, fold_map), method)
+    return _checked_gradient(_ordered(_block_maps(flow, method, fold_map), model, inputs, target), method)
 
 
 def relevance_maps(
@@ -147,9 +150,8 @@ def relevance_maps(
     def fold_map(one: AttentionMap) -> Tensor:
         return fold(_attended(_weights(one.weights), one.relevance))
 
-    maps = _block_maps(
-        propagate(model, inputs, target, rules, capture=CaptureOptions(fold=fold_map, last=last)), method, fold_map
-    )
+    flow = propagate(model, inputs, target, rules, capture=CaptureOptions(fold=fold_map, last=last))
+    maps = _ordered(_block_maps(flow, method, fold_map), model, inputs, target)
     _check_readout(maps.readout, method)
     return maps
 
@@ -171,7 +173,33 @@ def two_way_maps(
 
     capture = CaptureOptions(heads, fold_map)
     flow = propagate(model, inputs, target, rules, capture=capture, two_way=True)
-    return _checked_gradient(_block_maps(flow, method, fold_map), method)
+    return _checked_gradient(_ordered(_block_maps(flow, method, fold_map), model, inputs, target), method)
+
+
+_orders: weakref.WeakKeyDictionary[nn.Module, dict[Hashable, MapOrder]] = weakref.WeakKeyDictionary()
+
+
+def _ordered(maps: BlockMaps, model: nn.Module, inputs: Inputs, target: Any) -> BlockMaps:
+    """The maps, if their rows and columns are in the order of the units; tested once per model and call.
+
+    Where it cannot be shown (a convolution in the block mixes rows), the result says so.
+    """
+    rows = maps.readout.shape[1]
+    key = (call_signature(inputs, target), len(maps.readout) > 1, rows.bit_length())
+    known = _orders.setdefault(model, {})
+    if key not in known:
+        known[key] = map_order(model, inputs, target)
+    if known[key].differs:
+        raise ModelError(
+            "this model's attention maps have their rows or columns in another order than its tokens, which methods on "
+            "maps cannot read; use lrp_ah_ln instead"
+        )
+    told = []
+    if known[key].unproved:
+        told.append("rows and columns of the attention maps could not be shown to be the units: other calls mix them")
+    if maps.flow.captured is not None and maps.flow.captured.changed:
+        told.append("attention weights are scaled or masked after their softmax: the maps are taken as they are used")
+    return replace(maps, flow=replace(maps.flow, warnings=(*maps.flow.warnings, *told))) if told else maps
 
 
 def _reads_nothing(readout: Tensor) -> Tensor:

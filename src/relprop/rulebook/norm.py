@@ -116,6 +116,7 @@ def constant_batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
     carry: bool = False,
 ) -> Any:
     """[Ali22] LN-rule for BatchNorm by the input's own statistics: a GroupNorm with one group per channel."""

@@ -295,6 +295,7 @@ zplus_rules = RuleSet(
         "sub": zplus.subtract,
         **_all(["mul", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "same_root_sum"], zplus.unchanged),
         **_all(["softmax", "softmin", "log_softmax", "centre", "shift"], zplus.to_first),
+        "sum_of_products": zplus.sum_of_products,
         "div": zplus.zplus_quotient,
         "pow": zplus.zplus_power,
         **_all(elementwise.ACTIVATIONS, zplus.unchanged),

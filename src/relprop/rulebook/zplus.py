@@ -305,6 +305,22 @@ def pool(func: Func, x: Tensor, *args: Any, settings: FlowSettings = DEFAULT, **
     return carry_relevance(settings, call, share, x)
 
 
+def sum_of_products(func: Func, x: Tensor, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
+    """[Chefer21] Eq. 6 for a matrix product written as a sum of products: z-rule to these."""
+
+    def call(x: Tensor) -> Tensor:
+        return func(x, *args, **kwargs)  # type: ignore[no-any-return]
+
+    def share(relevance: Tensor, y: Tensor, x: Tensor, stabiliser: float) -> Shares:
+        with torch.enable_grad():
+            z = x.detach().requires_grad_()
+            total = call(z)
+        (part,) = torch.autograd.grad(total, z, safe_divide(relevance, y, stabiliser))
+        return (z.detach() * part,)
+
+    return carry_relevance(settings, call, share, x)
+
+
 def to_first(func: Func, x: Any, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
     """[Chefer21] R passes to x alone: softmax and norms, also written by hand, with operands computed from x."""
 
@@ -352,6 +368,6 @@ def _refuse_two_way(settings: FlowSettings) -> None:
 
 RULES: frozenset[Func] = frozenset(
     (linear, split_linear, add_matmul, convolution, add, plain_add, subtract, plain_subtract, matmul, einsum, unchanged,
-     pool, stabilised_softmax, plain_softmax, to_first, zplus_gate, zplus_variance_and_mean, zplus_quotient,
-     zplus_power)
+     pool, sum_of_products, stabilised_softmax, plain_softmax, to_first, zplus_gate, zplus_variance_and_mean,
+     zplus_quotient, zplus_power)
 )  # fmt: skip
