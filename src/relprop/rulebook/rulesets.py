@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from relprop import ops
 from relprop.errors import unknown_name
-from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, zplus
+from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, recurrent, zplus
 from relprop.rulebook.relevance_flow import DEFAULT, FlowSettings, Phase
 from relprop.rulebook.zplus_attention import zplus_attention
 
@@ -184,6 +184,10 @@ _ADDITIONS: dict[str, Rule | Expand] = {
 EXPANSIONS: dict[str, Rule | Expand] = {
     "multi_head_attention_forward": Expand(ops.multi_head_attention),
     "glu": Expand(ops.glu),
+    "lstm": Expand(recurrent.lstm),
+    "gru": Expand(recurrent.gru),
+    "rnn_tanh": Expand(recurrent.rnn_tanh),
+    "rnn_relu": Expand(recurrent.rnn_relu),
     **_NORMS,
     **_ADDITIONS,
     **_VIEWS,
