@@ -66,10 +66,8 @@ def _rnn_sum(x: Tensor, states: States, weights: Weights) -> Tensor:
 
 def _layers(step: Step, x: Tensor, first: Any, weights: Any, settings: tuple[Any, ...]) -> tuple[Tensor, States]:
     """All layers in both directions, without dropout: the output of every step, and the last states."""
-    if not isinstance(weights, list | tuple):
-        raise UnruledOpError(
-            "a recurrent layer reads a packed sequence, which has no rule: give it padded, or use lrp_ah_ln"
-        )
+    if isinstance(first, Tensor) or any(not one.is_floating_point() for one in first):  # numbers of examples per step
+        raise UnruledOpError("a recurrent layer reads a packed sequence, which has no rule: pad it, or use lrp_ah_ln")
     biases, layers, _, _, both, batch_first = settings
     directions, per_direction = 2 if both else 1, len(weights) // (layers * (2 if both else 1))
     steps: list[Tensor] = list((x.transpose(0, 1) if batch_first else x).unbind(0))
