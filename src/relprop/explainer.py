@@ -6,28 +6,26 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
 from relprop.attribution import DEFAULT_METHOD, attribute, check_model, ledger_of, with_warnings
 from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
-from relprop.errors import InputError, ModelError, TargetError
-from relprop.evaluation import Evaluation, join_batches
+from relprop.errors import InputError, TargetError
 from relprop.explanation import Explanation
-from relprop.heads import Heads
 from relprop.loading import load
-from relprop.metrics import FAITHFULNESS, faithfulness
 from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.text import TextReader
 from relprop.registry import METHODS
 from relprop.tasks import Query, Task, task_of
-from relprop.tasks.answers import paired
-from relprop.tasks.generation import Generation, continued
-from relprop.tasks.token import TokenScore
 from relprop.types import Attribution
+
+if TYPE_CHECKING:
+    from relprop.evaluation import Evaluation
+    from relprop.heads import Heads
 
 Asked = dict[str, dict[str, Any]]  # per method its options
 
@@ -118,17 +116,21 @@ class Explainer:
         or each "runner-up".
         """
         if question is not None or context is not None:
+            from relprop.tasks.answers import paired
+
             given = paired(given, question, context)
         methods = method if isinstance(method, list) else [method]
         single = not isinstance(given, list)
         every: list[Any] = [given] if single else given
         _check(special, batch_size, max_length, methods)
         if (generate, continuation, against) != (None, None, None):
+            from relprop.tasks.generation import Generation, continued
+
             if target is not None:
                 raise TargetError("generate and continuation explain every token of it: leave out target")
             asked = {name: self._options(name, options, bool(ledger), False, len(methods) > 1) for name in methods}
             wanted = Generation(generate, continuation, against, batch_size, max_length)
-            done = [self._continued(one, wanted, asked, progress) for one in every]
+            done = [continued(self.reader, self.task, one, wanted, asked, progress) for one in every]
         else:
             asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
             queries = self.task.queries(every, self._each(target, len(every)), max_length)
@@ -167,15 +169,6 @@ class Explainer:
             signed=METHODS[found.method].signed,
         )
 
-    def _continued(self, prompt: Any, wanted: Generation, asked: Asked, progress: bool | None) -> list[Explanation]:
-        if not isinstance(self.reader, TextReader):
-            raise InputError(
-                f"generate, continuation and against are for language models, not for models of {self.reader.name}"
-            )
-        if not isinstance(self.task, TokenScore) or not self.task.generates:
-            raise ModelError("the model writes no text: generate, continuation and against are for language models")
-        return continued(self.task, prompt, wanted, asked, lambda parts: tracked(parts, "explaining", progress))
-
     def _options(
         self, method: str, options: dict[str, Any], ledger: bool | None, single: bool, several: bool
     ) -> dict[str, Any]:
@@ -206,7 +199,7 @@ class Explainer:
         labels: Any = None,
         *,
         methods: Sequence[str],
-        metrics: Sequence[str] = FAITHFULNESS,
+        metrics: Sequence[str] | None = None,
         replacement: str | int | None = "mask",
         batch_size: int = 32,
         progress: bool | None = None,
@@ -215,10 +208,13 @@ class Explainer:
         """Compare methods on texts or graphs: do their scores say what the model uses? `print` the result for a table.
 
         `labels`: one class index or name per input, which is explained and whose probability is read; None takes the
-        predicted ones. A hidden token becomes `replacement`: "mask", "unk", a token id; None leaves it out, as a node
-        of a graph always is, with its edges. Other options go to the methods that have them. All methods and metrics
-        share their perturbed inputs.
+        predicted ones. `metrics`: by default all of `relprop.metrics.FAITHFULNESS`. A hidden token becomes
+        `replacement`: "mask", "unk", a token id; None leaves it out, as a node of a graph always is, with its edges.
+        Other options go to the methods that have them. All methods and metrics share their perturbed inputs.
         """
+        from relprop.evaluation import join_batches
+        from relprop.metrics import FAITHFULNESS, faithfulness
+
         self.task.check_evaluation()
         if not given or not methods:
             raise InputError(f"there is nothing to compare: {len(given)} {self.reader.name}, {len(methods)} methods")
@@ -237,7 +233,7 @@ class Explainer:
                 hidden,
                 [found[name].scores for name in asked],
                 classes,
-                metrics=metrics,
+                metrics=FAITHFULNESS if metrics is None else metrics,
                 batch_size=batch_size,
             )
             parts.append(dict(zip(asked, curves, strict=True)))

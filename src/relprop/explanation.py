@@ -15,7 +15,6 @@ from relprop.errors import InputError, RelpropError
 from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, Words, only
 from relprop.render.text.part import TextPart, joined_units
-from relprop.saved_explanations import SCHEMA_VERSION, part_class, upgraded
 from relprop.types import GeneratedToken, Ledger, Unit
 
 if TYPE_CHECKING:
@@ -230,6 +229,8 @@ class Explanation:
 
     def to_json(self) -> str:
         """One line of JSON with its schema version; `from_json` loads it back. Pictures are not saved with it."""
+        from relprop.saved_explanations import SCHEMA_VERSION
+
         names = [field.name for field in fields(self) if field.name not in ("parts", "ledger", "steps")]
         data = {
             "schema_version": SCHEMA_VERSION,
@@ -246,6 +247,8 @@ class Explanation:
     @classmethod
     def from_json(cls, text: str, image: Any = None) -> Explanation:
         """Load what `to_json` wrote. `image`: the picture to draw it on again, a path, a Pillow image or an array."""
+        from relprop.saved_explanations import part_class, upgraded
+
         if image is not None:
             from relprop.readers.picture import opened_picture
 

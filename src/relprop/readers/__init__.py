@@ -6,13 +6,16 @@ group "relprop.readers": a function of (model, processor) that returns a reader,
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from relprop.engine.model_call import generates
 from relprop.errors import InputError
+from relprop.model_config import config_value
 from relprop.part import Part
 from relprop.types import Attribution
 
@@ -58,19 +61,23 @@ def read_all(reader: Reader[Row], given: Sequence[Any], max_length: int | None =
 
 
 def reader_of(model: nn.Module, processor: Any) -> Reader[Any]:
-    """The reader of a model, chosen by its signature, config and processor."""
-    from relprop.readers.decoder_text import SourceAndTargetReader, reads_and_writes
-    from relprop.readers.graph import GraphReader, reads_graphs
-    from relprop.readers.image import ImageReader
-    from relprop.readers.picture import is_image_processor
-    from relprop.readers.text import TextReader
-
+    """The reader of a model, chosen by its signature, config and processor. Only that one is imported."""
     for point in entry_points(group="relprop.readers"):
         other: Reader[Any] | None = point.load()(model, processor)
         if other is not None:
             return other
-    if reads_graphs(model):
+    if {"nodes", "adjacency"} <= set(inspect.signature(model.forward).parameters):
+        from relprop.readers.graph import GraphReader
+
         return GraphReader(model)
-    if is_image_processor(processor):
+    if "pixel_values" in (getattr(processor, "model_input_names", None) or []):
+        from relprop.readers.image import ImageReader
+
         return ImageReader(model, processor)
-    return SourceAndTargetReader(model, processor) if reads_and_writes(model) else TextReader(model, processor)
+    if generates(model) and config_value(model, "is_encoder_decoder"):
+        from relprop.readers.decoder_text import SourceAndTargetReader
+
+        return SourceAndTargetReader(model, processor)
+    from relprop.readers.text import TextReader
+
+    return TextReader(model, processor)

@@ -8,21 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from relprop.engine.model_call import generates
 from relprop.errors import InputError, ModelError
-from relprop.model_config import config_value
 from relprop.readers import tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.render.text.part import TextPart
 from relprop.types import Attribution, Unit
-
-
-def reads_and_writes(model: nn.Module) -> bool:
-    """Whether it is an encoder-decoder that generates text."""
-    return generates(model) and bool(config_value(model, "is_encoder_decoder"))
 
 
 class SourceAndTargetReader(TextReader):

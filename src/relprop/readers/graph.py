@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,11 +22,6 @@ from relprop.model_config import config_value
 from relprop.readers.picture import opened_picture
 from relprop.render.graph.part import GraphPart
 from relprop.types import Attribution
-
-
-def reads_graphs(model: nn.Module) -> bool:
-    """Whether the model takes nodes and the links between them."""
-    return {"nodes", "adjacency"} <= set(inspect.signature(model.forward).parameters)
 
 
 class GraphReader:

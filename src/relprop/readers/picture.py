@@ -104,11 +104,6 @@ def _from_array(array: NDArray[Any]) -> Picture:
     return _rgb(Image.fromarray(array.astype(np.uint8)))
 
 
-def is_image_processor(processor: Any) -> bool:
-    """Told by what it makes."""
-    return "pixel_values" in (getattr(processor, "model_input_names", None) or [])
-
-
 def pixels(processor: Any, picture: Picture) -> Tensor:
     """What the model reads: [colours, height, width]."""
     try:

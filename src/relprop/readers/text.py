@@ -6,19 +6,21 @@ import inspect
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
-from relprop.heads import Heads, identify, known_heads
-from relprop.metrics import Tokens
 from relprop.model_config import config_value
 from relprop.readers import tokens
 from relprop.readers.tokens import Text, TokenRow
 from relprop.render.text.part import TextPart
 from relprop.types import Attribution
+
+if TYPE_CHECKING:
+    from relprop.heads import Heads
+    from relprop.metrics import Tokens
 
 
 class TextReader:
@@ -98,11 +100,15 @@ class TextReader:
                 f'the tokenizer has no "{replacement}" token; replacement is a token id, None to leave tokens out'
                 + (f', or "{have[0]}"' if have else "")
             )
+        from relprop.metrics import Tokens
+
         return Tokens(inputs, tokens.content(self.tokenizer, rows), token)
 
     @cached_property
     def heads(self) -> Heads:
         """The syntactic and positional heads: saved beside the model, or found on relprop's own sample."""
+        from relprop.heads import identify, known_heads
+
         return known_heads(self.model) or identify(self.model, self.tokenizer)
 
     def _with_mask(self, options: dict[str, Any]) -> dict[str, Any]:

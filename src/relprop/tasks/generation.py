@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +15,15 @@ from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.loading import quiet
 from relprop.outputs import logits_of
-from relprop.readers import tokens
+from relprop.progress import tracked
+from relprop.readers import Reader, tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.registry import METHODS
 from relprop.render.generation.layout import continuation_target
 from relprop.render.text.part import TextPart
 from relprop.targets import Several, TokenAt
+from relprop.tasks.task import Task
 from relprop.tasks.token import TokenScore
 from relprop.types import Attribution, GeneratedToken, Ledger, Unit
 
@@ -29,8 +31,6 @@ TOGETHER = 32  # tokens explained from one forward pass: what flows back to each
 RUNNER_UP = "runner-up"
 # How far logits may differ, relative to the largest, and still be called the same.
 _SAME = {torch.float64: 1e-5, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-
-Track = Callable[[list[list[int]]], Iterable[list[int]]]  # the work's parts, perhaps with a progress bar
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,20 @@ class Generation:
 
 
 def continued(
-    task: TokenScore, prompt: Any, wanted: Generation, methods: dict[str, dict[str, Any]], track: Track
+    reader: Reader[Any],
+    task: Task,
+    prompt: Any,
+    wanted: Generation,
+    methods: dict[str, dict[str, Any]],
+    progress: bool | None,
 ) -> list[Explanation]:
     """One continuation of a prompt, explained by each method with its options."""
+    if not isinstance(reader, TextReader):
+        raise InputError(f"generate, continuation and against are for language models, not for models of {reader.name}")
+    if not isinstance(task, TokenScore) or not task.generates:
+        raise ModelError("the model writes no text: generate, continuation and against are for language models")
     if not isinstance(prompt, str):
         raise InputError(f"a prompt is a text, got {prompt!r:.80}")
-    reader = task.text_reader
     row = _prompt(reader, prompt, wanted)
     ids = _given(reader, prompt, row, wanted) if wanted.generate is None else _generated(reader, row, wanted)
     written, units = _units(reader, prompt, row, ids)
@@ -88,7 +96,7 @@ def continued(
     for method, options in methods.items():
         work = _Work(reader, prefixes, targets, method, options)
         shared = causal and _takes_several(method, options)
-        steps = work.shared(track) if shared else work.single(track, wanted.batch_size)
+        steps = work.steps(shared, wanted.batch_size, progress)
         generated = tuple(map(_generated_token, steps, certainty))
         found.append(
             Explanation(
@@ -294,22 +302,18 @@ class _Work:
     method: str
     options: dict[str, Any]
 
-    def shared(self, track: Track) -> list[_StepScores]:
-        """One forward pass for many tokens, over the longest of their prefixes."""
-        parts = []
-        for batch in track(_chunks(len(self.prefixes), TOGETHER)):
-            behind = [replace(self.targets[i], row=i - batch[-1] - 1) for i in batch]
-            found = self._attribute([self.prefixes[batch[-1]]], Several(tuple(behind)))
-            parts += [self._step(found, number, i) for number, i in enumerate(batch)]
-        return parts
+    def steps(self, shared: bool, size: int, progress: bool | None) -> list[_StepScores]:
+        """One forward pass for many tokens, over the longest of their prefixes, where they can share it.
 
-    def single(self, track: Track, size: int) -> list[_StepScores]:
-        """A pass for each token over its own prefix; several in a batch where the model knows padding."""
+        Else a pass for each token over its own prefix; several in a batch where the model knows padding.
+        """
         padded = self.reader.padding is not None and not tokens.pads_left(self.reader.tokenizer)
-        parts = []
-        for batch in track(_chunks(len(self.prefixes), size if padded and not self.options.get("ledger") else 1)):
+        size = TOGETHER if shared else size if padded and not self.options.get("ledger") else 1
+        every, parts = range(len(self.prefixes)), []
+        for batch in tracked([every[k : k + size] for k in every[::size]], "explaining", progress):
             behind = [replace(self.targets[i], row=i - batch[-1] - 1) for i in batch]
-            found = self._attribute([self.prefixes[i] for i in batch], behind)
+            rows = [self.prefixes[batch[-1]]] if shared else [self.prefixes[i] for i in batch]
+            found = self._attribute(rows, Several(tuple(behind)) if shared else behind)
             parts += [self._step(found, number, i) for number, i in enumerate(batch)]
         return parts
 
@@ -327,10 +331,6 @@ class _Work:
         baseline = None if found.baseline is None else found.baseline[number].item()
         ledger = ledger_of(found, number, sum(map(sum, scores)))
         return _StepScores(scores, found.value[number].item(), ledger, baseline)
-
-
-def _chunks(count: int, size: int) -> list[list[int]]:
-    return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
 
 
 def _certainty(

@@ -18,7 +18,6 @@ class TokenScore(ClassScore):
 
     def __init__(self, model: nn.Module, reader: TextReader) -> None:
         super().__init__(model, reader)
-        self.text_reader = reader
         self.tokenizer = reader.tokenizer
         self.generates = generates(model)
 
