@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relprop.cli import given as givens
+from relprop.cli.given import refuse
 from relprop.cli.outputs import Outputs, present, write_one_of_many
 from relprop.errors import InputError
 
@@ -70,8 +71,15 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a text, an image or a molecule, coloured. Also every line of a pipe or file, and a folder of images."""
-    givens.check_language_model(lm, model, generate=generate, continuation=continuation, against=against)
-    givens.check_molecule(smiles, text=text, pair=pair, file=file, lm=lm, question=question, context=context)
+    writing = {"generate": generate, "continuation": continuation, "against": against}
+    if lm is None:
+        refuse('--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...', **writing)
+    else:
+        refuse("give either --lm or --{name}, not both", model=model)
+    if smiles is not None:
+        refuse("give either --smiles or a text, not both", text=text)
+        others = {"pair": pair, "file": file, "lm": lm, "question": question, "context": context}
+        refuse("give either --smiles or --{name}, not both", **others)
     other = any(one is not None for one in (smiles, lm, question, context, pair, file))
     paths = None if other else givens.pictures(text)
     outputs = Outputs(html, png, json)
@@ -94,28 +102,26 @@ def explain(
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
     whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     targets = [one if one in whole else class_target(one, explainer.labels) for one in target] if target else [None]
-    givens.check_reads_graphs(explainer, smiles, words=words, contour=contour)
-    if paths and explainer.reader.name == "images":
-        _refuse_for_images(words=words, drop_special=drop_special)
-    if folder and ledger:
-        raise InputError("--ledger is for one image, not for a folder")
+    reads = explainer.reader.name
+    if reads == "graphs":
+        refuse("--{name} is not for graphs", words=words, contour=contour)
+    else:
+        refuse(f"--{{name}} needs a model of graphs, this one reads {reads}: leave out --model", smiles=smiles)
+    if paths and reads == "images":
+        refuse("--{name} is for texts", words=words, drop_special=drop_special)
+    if folder:
+        refuse("--{name} is for one image, not for a folder", ledger=ledger)
     asked |= {"special": "drop"} if drop_special else {}
     if folder:
         _explain_folder(explainer, given, targets, outputs, asked, _contour(contour))
         return
-    if (generate, continuation, against) != (None, None, None):
+    if any(value is not None for value in writing.values()):
         if len(given) * len(names) > 1 and outputs.files:
             raise InputError("one file holds one continuation: give one prompt and one method, or --json -")
-        asked |= {"generate": generate, "continuation": continuation, "against": against}
+        asked |= writing
     found = [one for each in _explained(explainer, given, targets, asked) for one in each]
     rings = _contour(contour) if paths else None
     present([one.words() if words else one for one in found], outputs, ledger, rings)
-
-
-def _refuse_for_images(**given: bool) -> None:
-    for name, value in given.items():
-        if value:
-            raise InputError(f"--{name.replace('_', '-')} is for texts")
 
 
 def _explained(

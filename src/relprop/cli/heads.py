@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relprop.cli.explain import MODEL
-from relprop.cli.outputs import Outputs
+from relprop.cli.outputs import Outputs, print_table
 
 if TYPE_CHECKING:
     from relprop.heads import Heads
@@ -54,17 +54,15 @@ def heads(
 
 
 def _show_heads(found: Heads) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Column
 
-    numbers = [Column(name, justify="right") for name in ("block", "head", "share", "threshold")]
-    table = Table(*numbers[:2], "kind", "what it looks at", *numbers[2:], header_style="bold", box=SIMPLE_HEAD)
-    for one in found.findings():
-        share = (f"{one.share:.3f}", f"{one.threshold:.3f}")
-        table.add_row(str(one.block), str(one.head), one.kind, one.what, *share)
     if found.both.any():
-        Console().print(table)
+        numbers = [Column(name, justify="right") for name in ("block", "head", "share", "threshold")]
+        rows = [
+            (str(one.block), str(one.head), one.kind, one.what, f"{one.share:.3f}", f"{one.threshold:.3f}")
+            for one in found.findings()
+        ]
+        print_table([*numbers[:2], "kind", "what it looks at", *numbers[2:]], rows)
     else:
         typer.echo(found.nearest())
     kinds = [kind for row in found.kinds() for kind in row]
