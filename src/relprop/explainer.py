@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from relprop.evaluation import Evaluation
     from relprop.heads import Heads
 
-Asked = dict[str, dict[str, Any]]  # per method its options
+Asked = dict[str, dict[str, object]]  # per method its options
 
 
 class Explainer:
@@ -83,14 +83,14 @@ class Explainer:
     def __call__(self, given: Any = ..., *, method: str = ..., **options: Any) -> Explanation: ...
     def __call__(
         self,
-        given: Any = None,
+        given: object = None,
         *,
         question: str | list[str] | None = None,
         context: str | list[str] | None = None,
-        generate: int | dict[str, Any] | None = None,
+        generate: int | dict[str, object] | None = None,
         continuation: str | None = None,
-        against: Any = None,
-        target: Any = None,
+        against: int | str | None = None,
+        target: object = None,
         method: str | list[str] = DEFAULT_METHOD,
         batch_size: int = 32,
         ledger: bool | None = None,
@@ -121,7 +121,7 @@ class Explainer:
             given = paired(given, question, context)
         methods = method if isinstance(method, list) else [method]
         single = not isinstance(given, list)
-        every: list[Any] = [given] if single else given
+        every: list[object] = given if isinstance(given, list) else [given]
         _check(special, batch_size, max_length, methods)
         if (generate, continuation, against) != (None, None, None):
             from relprop.tasks.generation import Generation, continued
@@ -170,8 +170,8 @@ class Explainer:
         )
 
     def _options(
-        self, method: str, options: dict[str, Any], ledger: bool | None, single: bool, several: bool
-    ) -> dict[str, Any]:
+        self, method: str, options: dict[str, object], ledger: bool | None, single: bool, several: bool
+    ) -> dict[str, object]:
         """A method's own options; one that it does not have is an error, unless it is meant for another."""
         record = METHODS[method]
         own = {name: value for name, value in options.items() if name in record.options or not several}
@@ -195,15 +195,15 @@ class Explainer:
 
     def evaluate(
         self,
-        given: list[Any],
-        labels: Any = None,
+        given: Sequence[object],
+        labels: object = None,
         *,
         methods: Sequence[str],
         metrics: Sequence[str] | None = None,
         replacement: str | int | None = "mask",
         batch_size: int = 32,
         progress: bool | None = None,
-        **options: Any,
+        **options: object,
     ) -> Evaluation:
         """Compare methods on texts or graphs: do their scores say what the model uses? `print` the result for a table.
 
@@ -244,15 +244,15 @@ class Explainer:
         """A class's index from its name."""
         return {name: index for index, name in self.labels.items()}.get(label, label)
 
-    def inputs(self, given: list[Any]) -> dict[str, Tensor]:
+    def inputs(self, given: Sequence[object]) -> dict[str, Tensor]:
         """Texts, images or graphs as a batch for the model, `relprop.attribute` or `relprop.check`."""
         return self.reader.inputs(read_all(self.reader, given))
 
-    def targets(self, target: Any, count: int) -> list[Any]:
+    def targets(self, target: object, count: int) -> list[object]:
         """One target per example; a language model's tokens as ids."""
         return [self.task.target(one) for one in self._each(target, count)]
 
-    def _each(self, target: Any, count: int) -> list[Any]:
+    def _each(self, target: object, count: int) -> list[object]:
         if isinstance(target, Tensor):
             target = target.tolist()
         each = target if isinstance(target, list) else [target] * count

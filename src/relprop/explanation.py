@@ -81,7 +81,7 @@ class Explanation:
 
     def top(self, count: int = 5) -> list[tuple[Any, float]]:
         """The units of the only part that weigh most, either way."""
-        return only(self.parts, "units").top(count)
+        return list(only(self.parts, "units").top(count))
 
     # Texts.
 
@@ -118,14 +118,16 @@ class Explanation:
             return self._grouped(lambda part, _: part.content_groups())
         return replace(self, parts=tuple(part.without_special() for part in self.parts))
 
-    def _grouped(self, groups_of: Groups, **changes: Any) -> Explanation:
+    def _grouped(self, groups_of: Groups, merged: bool = False) -> Explanation:
         """Units of texts added together, and the steps that are such units."""
         given, end = self._given, self.parts[-1]
         groups = {id(part): groups_of(part, given if part is end else len(part.units)) for part in self.texts}
         last = groups.get(id(end), [])
         steps = [[i - given for i in group] for group in last if group[0] >= given] if self.steps else []
         parts = tuple(
-            replace(part.grouped(groups[id(part)], steps), **changes) if isinstance(part, TextPart) else part
+            replace(part.grouped(groups[id(part)], steps), merged=merged or part.merged)
+            if isinstance(part, TextPart)
+            else part
             for part in self.parts
         )
         return replace(self, parts=parts, steps=tuple(_joined([self.steps[i] for i in rows]) for rows in steps))
@@ -249,7 +251,7 @@ class Explanation:
             raise InputError("the explanation holds a number that is not finite, which JSON cannot tell") from None
 
     @classmethod
-    def from_json(cls, text: str, image: Any = None) -> Explanation:
+    def from_json(cls, text: str, image: object = None) -> Explanation:
         """Load what `to_json` wrote. `image`: the picture to draw it on again, a path, a Pillow image or an array."""
         from relprop.saved_explanations import part_class, upgraded
 
@@ -305,7 +307,7 @@ def _strongest(part: Part, count: int = 2) -> list[str]:
     return [f"{_unit_name(unit)} {score:+.2f}" for unit, score in pairs[:count]]
 
 
-def _unit_name(unit: Any) -> str:
+def _unit_name(unit: object) -> str:
     if isinstance(unit, str):
         return unit
     return str(getattr(unit, "text", None) or f"({getattr(unit, 'row', '?')}, {getattr(unit, 'column', '?')})")

@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from relprop.errors import ModelError
 
 Function = Callable[..., Any]
+Args = tuple[Any, ...]  # of a torch call
+Kwargs = dict[str, Any]
 
 # Properties that return a tensor; every other property (shape, dtype, device, ...) is a query, not an operation.
 TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag", "data"}
@@ -155,7 +157,7 @@ def _out_of_place(func: Function, name: str) -> Function:
     return plain if name in {"add", "sub", "mul", "div", "pow"} and plain is not None else compute
 
 
-def positional(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def positional(op: Op, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The call with named operands made positional: `mul(x, other=y)` becomes `mul(x, y)`."""
     names: tuple[str, ...] = SIGNATURES.get(op.name, ())
     if not names:
@@ -168,7 +170,7 @@ def positional(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[t
     return args, kwargs
 
 
-def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
+def take_inplace(op: Op, args: Args, kwargs: Kwargs) -> tuple[Op, Args, Kwargs]:
     """`relu(x, inplace=True)` as the out-of-place call, marked as in place."""
     position = INPLACE_ARGUMENT.get(op.name)
     if position is None or op.in_place:
@@ -180,7 +182,7 @@ def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     return op, args, kwargs
 
 
-def bias_of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, int] | None:
+def bias_of(op: Op, args: Args, kwargs: Kwargs) -> tuple[Tensor, int] | None:
     """The additive bias of a layer and the dimension of the result along which it lies."""
     entry = BIAS.get(op.name)
     if entry is None:

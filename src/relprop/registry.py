@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar
@@ -34,12 +34,12 @@ class Record(Generic[F]):
         return (inspect.getdoc(self.function) or "").split("\n", 1)[0]
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """Keyword-only options with their defaults."""
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def check(self, options: dict[str, Any]) -> None:
+    def check(self, options: Iterable[str]) -> None:
         for option in options:
             if option not in self.options:
                 known = ", ".join(self.options) or "none"

@@ -89,7 +89,7 @@ def explain(
     elif smiles is not None:
         given = [smiles]
     else:
-        given = list(paths) if paths else givens.texts(text, pair, file)
+        given = list(paths or givens.texts(text, pair, file))
     if folder:
         outputs.check_folders()
     else:
@@ -125,7 +125,7 @@ def explain(
 
 
 def _explained(
-    explainer: Explainer, given: Sequence[Any], targets: Sequence[Any], asked: dict[str, Any]
+    explainer: Explainer, given: Sequence[object], targets: Sequence[object], asked: dict[str, Any]
 ) -> list[list[Explanation]]:
     """Each text, image or graph: every target by every method."""
     if not given:
@@ -137,7 +137,7 @@ def _explained(
 def _explain_folder(
     explainer: Explainer,
     paths: Sequence[Path],
-    targets: Sequence[Any],
+    targets: Sequence[object],
     outputs: Outputs,
     asked: dict[str, Any],
     contour: Contour,
@@ -169,14 +169,14 @@ def _readable(path: Path, failed: list[str]) -> bool:
     return True
 
 
-def _contour(given: str | None) -> Any:
+def _contour(given: str | None) -> Contour:
     try:
-        return given if given in (None, "mean") else float(given)
+        return None if given is None else "mean" if given == "mean" else float(given)
     except ValueError:
         raise InputError(f'--contour is a number or "mean", got "{given}"') from None
 
 
-def _options(given: list[str]) -> dict[str, Any]:
+def _options(given: list[str]) -> dict[str, object]:
     """NAME=VALUE as Python reads the value; what it cannot read is a word."""
     options = {}
     for one in given:
@@ -190,7 +190,7 @@ def _options(given: list[str]) -> dict[str, Any]:
     return options
 
 
-def class_target(target: str | None, labels: dict[int, str]) -> Any:
+def class_target(target: str | None, labels: dict[int, str]) -> object:
     """'positive', '1', or 'positive,negative' for a difference. A class name may hold commas itself."""
     if target is None or target in labels.values():
         return target

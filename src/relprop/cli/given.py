@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,7 +19,7 @@ SENTENCE = "a gorgeous, witty, seductive movie."
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
-def texts(text: str | None, pair: str | None, file: Path | None) -> list[Any]:
+def texts(text: str | None, pair: str | None, file: Path | None) -> Sequence[str | tuple[str, str]]:
     """The text, or every line of the file or of standard input."""
     if text is not None and file is not None:
         raise InputError("give either a text or --file, not both")
@@ -95,7 +96,7 @@ def refuse(message: str, **given: object) -> None:
             raise InputError(message.format(name=name.replace("_", "-")))
 
 
-def example(explainer: Explainer) -> Any:
+def example(explainer: Explainer) -> object:
     """What a model is checked with, unless something is given; for superpixels a bright stroke on black."""
     reads = getattr(explainer.reader, "reads", None)
     if reads is None:

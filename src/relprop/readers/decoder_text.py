@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ class SourceAndTargetReader(TextReader):
 
     ids = ("input_ids", "decoder_input_ids")
 
-    def read(self, given: tokens.Text, max_length: int | None = None) -> TokenRow:
+    def read(self, given: object, max_length: int | None = None) -> TokenRow:
         """The source, with the tokens that the decoder starts from."""
         row, start = super().read(given, max_length), self._start
         units = [Unit(token, special=True, segment=1) for token in self.tokenizer.convert_ids_to_tokens(start)]
@@ -58,7 +58,7 @@ class SourceAndTargetReader(TextReader):
             batch["decoder_attention_mask"] = torch.tensor(mask, device=device)
         return batch
 
-    def hidden(self, rows: Sequence[TokenRow], inputs: dict[str, Tensor], replacement: str | int | None) -> Any:
+    def hidden(self, rows: Sequence[TokenRow], inputs: dict[str, Tensor], replacement: str | int | None) -> NoReturn:
         raise InputError("evaluate is for models that read one text, not for an encoder-decoder that writes another")
 
     def parts(self, row: TokenRow, found: Attribution, number: int) -> tuple[TextPart, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ class GraphReader:
         """What the model's graphs are made from: "smiles", "superpixels", or nothing that it says."""
         return str(config_value(self.model, "reads", ""))
 
-    def read(self, given: Any, max_length: int | None = None) -> Graph:
+    def read(self, given: object, max_length: int | None = None) -> Graph:
         if max_length is not None:
             raise InputError("max_length is for texts; a graph is read whole")
         return self._fitting(self._graph(given))
@@ -83,11 +83,11 @@ class GraphReader:
         return batch(rows, first.device, first.dtype)
 
     def options(
-        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[Graph], inputs: dict[str, Tensor]
-    ) -> dict[str, Any]:
+        self, known: Collection[str], given: dict[str, object], rows: Sequence[Graph], inputs: dict[str, Tensor]
+    ) -> dict[str, object]:
         return given
 
-    def hidden(self, rows: Sequence[Graph], inputs: dict[str, Tensor], replacement: Any = None) -> Nodes:
+    def hidden(self, rows: Sequence[Graph], inputs: dict[str, Tensor], replacement: str | int | None = None) -> Nodes:
         """A batch whose nodes metrics can take out; nothing takes their place."""
         return Nodes(inputs)
 

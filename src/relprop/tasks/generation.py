@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +38,7 @@ _SAME = {torch.float64: 1e-5, torch.float32: 1e-3, torch.float16: 1e-2, torch.bf
 class Generation:
     """What is to be explained: a continuation that the model writes, or a given one; perhaps against other tokens."""
 
-    generate: int | dict[str, Any] | None = None  # how many tokens, or settings of the model's `generate`
+    generate: int | dict[str, object] | None = None  # how many tokens, or settings of the model's `generate`
     continuation: str | None = None
     against: int | str | None = None  # a token by id or text, or "runner-up": the likeliest other one
     batch_size: int = 32
@@ -71,9 +72,9 @@ class Generation:
 def continued(
     reader: Reader[Any],
     task: Task,
-    prompt: Any,
+    prompt: object,
     wanted: Generation,
-    methods: dict[str, dict[str, Any]],
+    methods: dict[str, dict[str, object]],
     progress: bool | None,
 ) -> list[Explanation]:
     """One continuation of a prompt, explained by each method with its options."""
@@ -91,13 +92,16 @@ def continued(
     others = _others(task, wanted.against, logits, ids)
     targets = [TokenAt(-1, *pair) for pair in zip(ids, others, strict=True)]
     whole = replace(_longer(row, ids, units), texts=_texts(reader, prompt, written))
-    certainty = list(_certainty(task, logits, ids, others))
+    certain = list(_generated_tokens(task, logits, ids, others))
     found = []
     for method, options in methods.items():
         work = _Work(reader, prefixes, targets, method, options)
         shared = causal and _takes_several(method, options)
         steps = work.steps(shared, wanted.batch_size, progress)
-        generated = tuple(map(_generated_token, steps, certainty))
+        generated = tuple(
+            replace(token, value=step.value, ledger=step.ledger, baseline=step.baseline)
+            for token, step in zip(certain, steps, strict=True)
+        )
         found.append(
             Explanation(
                 parts=_parts(reader, whole, prompt, steps),
@@ -258,7 +262,7 @@ def _last_rows(reader: TextReader, row: TokenRow, count: int) -> Tensor:
     return logits[0, -count:]
 
 
-def _others(task: TokenScore, against: Any, logits: Tensor, ids: Sequence[int]) -> list[int | None]:
+def _others(task: TokenScore, against: object, logits: Tensor, ids: Sequence[int]) -> list[int | None]:
     """For each token the one that it is explained against."""
     if against is None:
         return [None] * len(ids)
@@ -276,7 +280,7 @@ def _runner_up(row: Tensor, token: int) -> int:
     return int(second if first == token else first)
 
 
-def _takes_several(method: str, options: dict[str, Any]) -> bool:
+def _takes_several(method: str, options: dict[str, object]) -> bool:
     """Whether the method explains many tokens from one pass. A ledger, a checkpoint and released variants take one."""
     plain = not options.get("ledger") and not options.get("checkpoint") and options.get("variant", "paper") == "paper"
     return METHODS[method].several and plain
@@ -300,7 +304,7 @@ class _Work:
     prefixes: list[TokenRow]
     targets: list[TokenAt]
     method: str
-    options: dict[str, Any]
+    options: dict[str, object]
 
     def steps(self, shared: bool, size: int, progress: bool | None) -> list[_StepScores]:
         """One forward pass for many tokens, over the longest of their prefixes, where they can share it.
@@ -317,7 +321,7 @@ class _Work:
             parts += [self._step(found, number, i) for number, i in enumerate(batch)]
         return parts
 
-    def _attribute(self, rows: list[TokenRow], target: Any) -> Attribution:
+    def _attribute(self, rows: list[TokenRow], target: object) -> Attribution:
         inputs = self.reader.inputs(rows)
         settled = self.reader.options(METHODS[self.method].options, self.options, rows, inputs)
         return with_warnings(attribute(self.reader.model, inputs, target, self.method, **settled))
@@ -333,21 +337,18 @@ class _Work:
         return _StepScores(scores, found.value[number].item(), ledger, baseline)
 
 
-def _certainty(
+def _generated_tokens(
     task: TokenScore, logits: Tensor, ids: Sequence[int], others: Sequence[int | None]
-) -> Iterable[dict[str, Any]]:
-    """How likely each token was, and which other one was likeliest."""
+) -> Iterable[GeneratedToken]:
+    """How likely each token was, and which other one was likeliest; explained by nothing yet."""
     for row, token, other in zip(logits, ids, others, strict=True):
         probabilities, second = row.double().softmax(-1), _runner_up(row, token)
-        yield {
-            "tokens": (token,),
-            "name": task.class_name(token),
-            "target": task.target_name(str(token) if other is None else f"{token} - {other}"),
-            "probability": probabilities[token].item(),
-            "runner_up": task.class_name(second),
-            "runner_up_probability": probabilities[second].item(),
-        }
-
-
-def _generated_token(step: _StepScores, certainty: dict[str, Any]) -> GeneratedToken:
-    return GeneratedToken(value=step.value, ledger=step.ledger, baseline=step.baseline, **certainty)
+        yield GeneratedToken(
+            tokens=(token,),
+            name=task.class_name(token),
+            target=task.target_name(str(token) if other is None else f"{token} - {other}"),
+            value=math.nan,
+            probability=probabilities[token].item(),
+            runner_up=task.class_name(second),
+            runner_up_probability=probabilities[second].item(),
+        )
