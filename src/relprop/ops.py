@@ -39,16 +39,8 @@ IN_PLACE = {"setitem", "iadd", "isub", "imul", "itruediv", "idiv", "ipow"}
 
 # In-place operations that change only the shape of a tensor, not its memory: these run unchanged.
 RESHAPED_IN_PLACE = {
-    "unsqueeze",
-    "squeeze",
-    "transpose",
-    "t",
-    "swapaxes",
-    "swapdims",
-    "as_strided",
-    "resize",
-    "resize_as",
-}
+    "unsqueeze", "squeeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "resize", "resize_as"
+}  # fmt: skip
 
 # Position of the `inplace` argument in torch.nn.functional signatures (x, ..., inplace).
 INPLACE_ARGUMENT = {
@@ -135,14 +127,10 @@ def _identify(func: Function) -> Op:
     if in_place and name in RESHAPED_IN_PLACE:
         return Op(name, func, in_place=True, reshapes=True)
     if name in REFLECTED:
-        return Op(REFLECTED[name], _reflected(func), reflected=True)
+        return Op(REFLECTED[name], lambda a, b, **kwargs: func(b, a, **kwargs), reflected=True)
     name = name.removeprefix("special_")
     canonical = ALIASES.get(name, name)
     return Op(canonical, _out_of_place(func, canonical) if in_place else func, in_place)
-
-
-def _reflected(func: Function) -> Function:
-    return lambda first, second, **kwargs: func(second, first, **kwargs)
 
 
 def _out_of_place(func: Function, name: str) -> Function:

@@ -47,7 +47,14 @@ def heads(
     _show_heads(found)
     if save:
         found.save(save)
-    _draw_heads(found, offsets, map)
+    from relprop.heads.treebank import offset_shares
+    from relprop.render import heads as figures
+
+    if offsets:
+        by_relation = {relation: offset_shares(counts) for relation, counts in found.relation_offsets.items()}
+        figures.save(figures.offsets_figure(by_relation, f"{found.corpus} ({found.sentences:,} sentences)"), offsets)
+    if map:
+        figures.save(figures.heads_figure(found.kinds(), found.model), map)
     for path in (save, offsets, map):
         if path is not None:
             typer.echo(f"wrote {path}", err=True)
@@ -71,14 +78,3 @@ def _show_heads(found: Heads) -> None:
     skipped = f", {found.skipped} too long and skipped" if found.skipped else ""
     typer.echo(f"{found.model}, {found.shape[0]} blocks of {found.shape[1]} heads: {counts}")
     typer.echo(f"{found.corpus}: {found.sentences:,} sentences, {found.words:,} words, {found.rows:,} tokens{skipped}")
-
-
-def _draw_heads(found: Heads, offsets: Path | None, map: Path | None) -> None:
-    from relprop.heads.treebank import offset_shares
-    from relprop.render import heads as figures
-
-    if offsets:
-        by_relation = {relation: offset_shares(counts) for relation, counts in found.relation_offsets.items()}
-        figures.save(figures.offsets_figure(by_relation, f"{found.corpus} ({found.sentences:,} sentences)"), offsets)
-    if map:
-        figures.save(figures.heads_figure(found.kinds(), found.model), map)

@@ -91,7 +91,8 @@ def continued(
     logits, causal = _logits(reader, prefixes)
     others = _others(task, wanted.against, logits, ids)
     targets = [TokenAt(-1, *pair) for pair in zip(ids, others, strict=True)]
-    whole = replace(_longer(row, ids, units), texts=_texts(reader, prompt, written))
+    texts = (prompt, written) if _two_sided(reader) else (prompt + written,)
+    whole = replace(_longer(row, ids, units), texts=texts)
     certain = list(_generated_tokens(task, logits, ids, others))
     found = []
     for method, options in methods.items():
@@ -114,10 +115,6 @@ def continued(
             )
         )
     return found
-
-
-def _texts(reader: TextReader, prompt: str, written: str) -> tuple[str, ...]:
-    return (prompt, written) if _two_sided(reader) else (prompt + written,)
 
 
 def _two_sided(reader: TextReader) -> bool:

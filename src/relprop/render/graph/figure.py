@@ -15,8 +15,9 @@ from matplotlib.path import Path as Outline
 
 from relprop.render import saving
 from relprop.render.graph.drawing import INK, GraphMap, drawn
-from relprop.render.graph.layout import NOTE, caption, covered, films, grid, strip
+from relprop.render.graph.layout import NOTE, caption, covered, grid, strip
 from relprop.render.graph.shapes import Drawing, Shape
+from relprop.render.grid import films
 from relprop.render.image.layout import ends
 from relprop.render.panels import BAR_PIXELS, ColourBar, FigurePanel, column_width, panel_figure
 from relprop.render.typesetting import REGULAR, drawable

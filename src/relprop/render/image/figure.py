@@ -9,8 +9,8 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from relprop.render import saving
-from relprop.render.grid import GridRow
-from relprop.render.image.layout import caption, ends, films, grid, scale_note, strip
+from relprop.render.grid import GridRow, films
+from relprop.render.image.layout import caption, ends, grid, scale_note, strip
 from relprop.render.image.overlay import Bound, Contour, ImageMap, Pixels, bounds, fitted, overlay
 from relprop.render.panels import BAR_PIXELS, ColourBar, FigurePanel, column_width, panel_figure, picture
 from relprop.render.saving import DPI
