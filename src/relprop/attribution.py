@@ -164,11 +164,6 @@ def _check_inputs(model: nn.Module, inputs: dict[str, object]) -> None:
         empty = torch.nonzero(~lets_through(mask).flatten(1).any(1)).flatten().tolist()
         if empty:
             raise InputError(f"row {empty[0]} of the batch is all padding: there is nothing to explain in it")
-    ids, table = tensors.get("input_ids"), _table(model)
-    if ids is not None and table is not None and not 0 <= int(ids.min()) <= int(ids.max()) < table:
+    ids, table = tensors.get("input_ids"), config_value(model, "vocab_size")
+    if ids is not None and isinstance(table, int) and not 0 <= int(ids.min()) <= int(ids.max()) < table:
         raise InputError(f"token ids run from {int(ids.min())} to {int(ids.max())}, the model knows 0 to {table - 1}")
-
-
-def _table(model: nn.Module) -> int | None:
-    size = config_value(model, "vocab_size")
-    return size if isinstance(size, int) else None

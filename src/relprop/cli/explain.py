@@ -144,29 +144,25 @@ def _explain_folder(
 ) -> None:
     """Every picture of a folder; one that cannot be read is named at the end, and the others go on."""
     from relprop.progress import tracked
+    from relprop.readers.picture import opened_picture
 
     size = asked["batch_size"]
     if size < 1:
         raise InputError(f"batch_size must be at least 1, got {size}")
     failed: list[str] = []
     for chunk in tracked([paths[k : k + size] for k in range(0, len(paths), size)], "explaining"):
-        good = [path for path in chunk if _readable(path, failed)]
+        good = []
+        for path in chunk:
+            try:
+                opened_picture(path)
+                good.append(path)
+            except InputError as error:
+                failed.append(str(error))
         for path, found in zip(good, _explained(explainer, good, targets, {**asked, "progress": False}), strict=True):
             write_one_of_many(path.name, found, outputs, contour)
     typer.echo(f"explained {len(paths) - len(failed)} of {len(paths)} images", err=True)
     if failed:
         raise InputError("; ".join(failed))
-
-
-def _readable(path: Path, failed: list[str]) -> bool:
-    from relprop.readers.picture import opened_picture
-
-    try:
-        opened_picture(path)
-    except InputError as error:
-        failed.append(str(error))
-        return False
-    return True
 
 
 def _contour(given: str | None) -> Contour:

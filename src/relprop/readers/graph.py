@@ -19,6 +19,7 @@ from relprop.graph.molecules import from_smiles
 from relprop.graph.superpixels import superpixels
 from relprop.metrics.nodes import Nodes
 from relprop.model_config import config_value
+from relprop.readers import batched
 from relprop.readers.picture import opened_picture
 from relprop.render.graph.part import GraphPart
 from relprop.types import Attribution
@@ -75,8 +76,7 @@ class GraphReader:
 
     def batches(self, rows: Sequence[Graph], size: int) -> list[list[int]]:
         """Graphs of similar size together."""
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        return [order[k : k + size] for k in range(0, len(order), size)]
+        return batched([len(row) for row in rows], size, alike=False)
 
     def inputs(self, rows: Sequence[Graph]) -> dict[str, Tensor]:
         first = next(self.model.parameters())
