@@ -255,36 +255,22 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
     return input + (quotient if value == 1 else quotient * value)
 
 
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.baddbmm` written out."""
-    return _add_product(input, torch.matmul(batch1, batch2), beta, alpha)
+def _plus_product(name: str, product: Callable[[Tensor, Tensor], Tensor]) -> Function:
+    """`torch.addmm` and the like written out: beta times the input, and alpha times a product of the other two."""
+
+    def written_out(input: Tensor, first: Tensor, second: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        term = product(first, second) if alpha == 1 else product(first, second) * alpha
+        if beta == 0:  # `input` is ignored then, even if infinite
+            return term
+        return (input if beta == 1 else input * beta) + term
+
+    written_out.__name__ = name
+    return written_out
 
 
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addmm` written out."""
-    return _add_product(input, torch.matmul(mat1, mat2), beta, alpha)
-
-
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addmv` written out."""
-    return _add_product(input, torch.matmul(mat, vec), beta, alpha)
-
-
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addr` written out."""
-    return _add_product(input, vec1[:, None] * vec2[None, :], beta, alpha)
-
-
-def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addbmm` written out."""
-    return _add_product(input, torch.matmul(batch1, batch2).sum(0), beta, alpha)
-
-
-def _add_product(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    product = product if alpha == 1 else product * alpha
-    if beta == 0:  # `input` is ignored then, even if infinite
-        return product
-    return (input if beta == 1 else input * beta) + product
+addmm, addmv, baddbmm = (_plus_product(name, torch.matmul) for name in ("addmm", "addmv", "baddbmm"))
+addbmm = _plus_product("addbmm", lambda first, second: torch.matmul(first, second).sum(0))
+addr = _plus_product("addr", lambda first, second: first[:, None] * second[None, :])
 
 
 def multi_head_attention(
