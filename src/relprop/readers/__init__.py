@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Sequence
 from importlib.metadata import entry_points
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torch import Tensor, nn
@@ -50,13 +49,6 @@ class Reader(Protocol[Row]):
 
     def hidden(self, rows: Sequence[Row], inputs: dict[str, Tensor], replacement: str | int | None) -> Tokens | Nodes:
         """A batch whose units metrics can hide."""
-
-
-def batched(keys: Sequence[int | tuple[int, ...]], size: int, *, alike: bool) -> list[list[int]]:
-    """Indices of examples of neighbouring keys (their sizes), at most `size` together; `alike`: only of equal keys."""
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    groups = [list(group) for _, group in groupby(order, key=lambda i: keys[i] if alike else None)]
-    return [group[k : k + size] for group in groups for k in range(0, len(group), size)]
 
 
 def read_all(reader: Reader[Row], given: Sequence[object], max_length: int | None = None) -> list[Row]:

@@ -19,7 +19,6 @@ from relprop.graph.molecules import from_smiles
 from relprop.graph.superpixels import superpixels
 from relprop.metrics.nodes import Nodes
 from relprop.model_config import config_value
-from relprop.readers import batched
 from relprop.readers.picture import opened_picture
 from relprop.render.graph.part import GraphPart
 from relprop.types import Attribution
@@ -76,7 +75,8 @@ class GraphReader:
 
     def batches(self, rows: Sequence[Graph], size: int) -> list[list[int]]:
         """Graphs of similar size together."""
-        return batched([len(row) for row in rows], size, alike=False)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        return [order[k : k + size] for k in range(0, len(order), size)]
 
     def inputs(self, rows: Sequence[Graph]) -> dict[str, Tensor]:
         first = next(self.model.parameters())

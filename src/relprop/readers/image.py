@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NoReturn
 
 import torch
@@ -13,7 +14,6 @@ from torch import Tensor, nn
 
 from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
-from relprop.readers import batched
 from relprop.readers.patches import patch_grid
 from relprop.readers.picture import Numbers, Processor, frame, opened_picture, pixels
 from relprop.render.image.part import Frame, ImagePart
@@ -52,7 +52,9 @@ class ImageReader:
 
     def batches(self, rows: Sequence[PixelRow], size: int) -> list[list[int]]:
         """Images of equal size together: processors may keep a picture's shape."""
-        return batched([tuple(row.values.shape) for row in rows], size, alike=True)
+        order = sorted(range(len(rows)), key=lambda i: tuple(rows[i].values.shape))
+        groups = [list(group) for _, group in groupby(order, key=lambda i: rows[i].values.shape)]
+        return [group[k : k + size] for group in groups for k in range(0, len(group), size)]
 
     def inputs(self, rows: Sequence[PixelRow]) -> dict[str, Tensor]:
         return {"pixel_values": self._as_input(torch.stack([row.values for row in rows]))}

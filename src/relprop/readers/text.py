@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
 from relprop.model_config import config_value
-from relprop.readers import batched, tokens
+from relprop.readers import tokens
 from relprop.readers.tokens import TokenRow
 from relprop.render.text.part import TextPart
 from relprop.types import Attribution
@@ -58,7 +59,10 @@ class TextReader:
 
     def batches(self, rows: Sequence[TokenRow], size: int) -> list[list[int]]:
         """Texts of similar length together. A model that knows no padding reads one text at a time."""
-        return batched([len(row.units) for row in rows], 1 if self.padding is None else size, alike=self._even_only)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i].units))
+        groups = [list(group) for _, group in groupby(order, key=lambda i: self._even_only and len(rows[i].units))]
+        step = 1 if self.padding is None else size
+        return [group[k : k + step] for group in groups for k in range(0, len(group), step)]
 
     def inputs(self, rows: Sequence[TokenRow]) -> dict[str, Tensor]:
         """A padded batch of what the model takes: some tokenizers give token types to models without them."""
