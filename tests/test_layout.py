@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import relprop.methods  # noqa: F401  (tells the registry where the methods are)
+
 SOURCE = Path(__file__).parents[1] / "src" / "relprop"
 FILES = sorted(SOURCE.rglob("*.py"))
 HEAVY = ("torch", "transformers", "matplotlib", "rich", "numpy", "scipy", "PIL", "typer")
@@ -176,3 +178,36 @@ def test_public_names_are_never_modules(first: str) -> None:
 def test_files_are_short() -> None:
     """One idea per file: none beyond 400 lines."""
     assert not [name_of(file) for file in FILES if len(file.read_text().splitlines()) > 400]
+
+
+def test_a_text_explanation_imports_only_what_it_uses() -> None:
+    """Other methods, readers, tasks, renderers, metrics and heads wait until they are asked for."""
+    code = "import sys; from relprop.cli import app; app(['explain', 'a witty movie'], standalone_mode=False)\n"
+    code += "print('IMPORTED', *[name for name in sys.modules if name.startswith('relprop.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.rpartition("IMPORTED ")[2].split())
+    assert {"relprop.readers.text", "relprop.tasks.classes", "relprop.methods.relevance"} <= imported
+    others = ("metrics", "heads", "evaluation", "bench", "serve", "audit", "saved_explanations")
+    others += ("render.image", "render.graph", "render.generation", "readers.image", "readers.graph", "tasks.answers")
+    others += ("tasks.generation", "methods.attention", "methods.gradient", "methods.shapley", "render.text.html")
+    assert not [name for name in others if f"relprop.{name}" in imported]
+
+
+def test_every_method_stands_where_the_registry_looks_for_it() -> None:
+    """The table of `relprop.methods` names every method's module, and no other method; the order is the table's."""
+    from relprop.registry import METHODS
+
+    homes = {record.name: record.function.__module__ for record in METHODS}
+    assert {name: home for name, home in homes.items() if home.startswith("relprop.")} == METHODS.homes
+    assert METHODS.names()[: len(METHODS.homes)] == list(METHODS.homes)
+
+
+def test_a_name_that_is_not_imported_yet_cannot_be_taken() -> None:
+    """Else whoever asks first would decide which function the name means."""
+    code = (
+        "import relprop.methods\nfrom relprop.registry import METHODS\n"
+        "def shapley(model, inputs, target): ...\n"
+        "METHODS.register(family='baseline', signed=True, gradients=False, citation='')(shapley)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 'method "shapley" is registered twice' in done.stderr

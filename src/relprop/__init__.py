@@ -5,7 +5,7 @@
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _FORMER = dict.fromkeys(("Continuation", "ImageExplanation", "GraphExplanation"), "Explanation")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     name = _FORMER.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module 'relprop' has no attribute {name!r}")

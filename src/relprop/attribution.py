@@ -29,10 +29,10 @@ DEFAULT_METHOD = "lrp_conservative"
 
 def attribute(
     model: nn.Module,
-    inputs: Mapping[str, Any] | Tensor,
-    target: Any = None,
+    inputs: Mapping[str, object] | Tensor,
+    target: object = None,
     method: str = DEFAULT_METHOD,
-    **options: Any,
+    **options: object,
 ) -> Attribution:
     """Explain a batch: per explained input scores [batch, units], and value [batch].
 
@@ -52,11 +52,11 @@ def attribute(
     simple = tuple((name, value if isinstance(value, Hashable) else type(value)) for name, value in options.items())
     tested = (record.name, simple) if record.maps or not record.additive else None
 
-    def explain(inputs: Mapping[str, Any], target: Any) -> Attribution:
+    def explain(inputs: Mapping[str, Any], target: object) -> Attribution:
         found: Attribution = record.function(model, inputs, target, **options)
         return found
 
-    def explained(target: Any) -> Attribution:
+    def explained(target: object) -> Attribution:
         return _finite(explain_batch(explain, model, named, target, tested))
 
     if record.additive or not answers_questions(model):
@@ -75,7 +75,7 @@ def _finite(result: Attribution) -> Attribution:
     return result
 
 
-def _term_by_term(explained: Callable[[Any], Attribution], targets: Sequence[Any]) -> Attribution:
+def _term_by_term(explained: Callable[[object], Attribution], targets: Sequence[Any]) -> Attribution:
     """The terms of each target explained one by one and added, for methods that are not additive.
 
     So [Song24] treat the start and end of an answer. Examples with fewer terms than others count with weight 0.
@@ -87,17 +87,19 @@ def _term_by_term(explained: Callable[[Any], Attribution], targets: Sequence[Any
         per_term.append(explained([one for _, one in own]))
         signs.append(torch.tensor([sign for sign, _ in own]))
 
-    def added(numbers: list[Any]) -> Any:
+    def added(numbers: Sequence[Tensor]) -> Tensor:
         weighted = zip(signs, numbers, strict=True)
-        return sum(sign.to(one).view(-1, *(1,) * (one.dim() - 1)) * one for sign, one in weighted)
+        terms = (sign.to(one).view(-1, *(1,) * (one.dim() - 1)) * one for sign, one in weighted)
+        return sum(terms, start=torch.zeros_like(numbers[0]))
 
+    baselines = [one.baseline for one in per_term if one.baseline is not None]
     return replace(
         per_term[0],
         parts={name: added([one.parts[name] for one in per_term]) for name in per_term[0].parts},
         value=added([one.value for one in per_term]),
         target=tuple(map(name_of, targets)),
         ledger=None,  # would be of the first term only
-        baseline=None if per_term[0].baseline is None else added([one.baseline for one in per_term]),
+        baseline=added(baselines) if baselines else None,
     )
 
 
@@ -138,20 +140,20 @@ def rules(name: str | RuleSet) -> Propagation:
     return Propagation(ruleset(name))
 
 
-def check_model(model: Any) -> nn.Module:
+def check_model(model: object) -> nn.Module:
     """The user's own model, without wrappers of torch.compile or DataParallel. Raises if it cannot be explained."""
     if isinstance(model, torch.export.ExportedProgram):
         raise ModelError("an exported program cannot be explained; give the model that it was made from")
     if not isinstance(model, nn.Module):
         raise ModelError(f"a model is a torch.nn.Module, got {type(model).__name__}")
-    model = unwrapped(model)
-    check_visible(model)
-    if any(parameter.is_meta for parameter in model.parameters()) and not is_dispatched(model):
+    own: nn.Module = unwrapped(model)
+    check_visible(own)
+    if any(parameter.is_meta for parameter in own.parameters()) and not is_dispatched(own):
         raise ModelError("the model has no weights yet (meta device); load them before explaining")
-    return model  # type: ignore[no-any-return]
+    return own
 
 
-def _named(model: nn.Module, inputs: Mapping[str, Any] | Tensor) -> dict[str, Any]:
+def _named(model: nn.Module, inputs: Mapping[str, object] | Tensor) -> dict[str, object]:
     if isinstance(inputs, Mapping):
         return dict(inputs)
     if not isinstance(inputs, Tensor):
@@ -159,7 +161,7 @@ def _named(model: nn.Module, inputs: Mapping[str, Any] | Tensor) -> dict[str, An
     return {next(iter(inspect.signature(model.forward).parameters)): inputs}
 
 
-def _check_inputs(model: nn.Module, inputs: dict[str, Any]) -> None:
+def _check_inputs(model: nn.Module, inputs: dict[str, object]) -> None:
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
     if not tensors:
         raise InputError("there is no tensor among the inputs")
@@ -171,11 +173,6 @@ def _check_inputs(model: nn.Module, inputs: dict[str, Any]) -> None:
         empty = torch.nonzero(~lets_through(mask).flatten(1).any(1)).flatten().tolist()
         if empty:
             raise InputError(f"row {empty[0]} of the batch is all padding: there is nothing to explain in it")
-    ids, table = tensors.get("input_ids"), _table(model)
-    if ids is not None and table is not None and not 0 <= int(ids.min()) <= int(ids.max()) < table:
+    ids, table = tensors.get("input_ids"), config_value(model, "vocab_size")
+    if ids is not None and isinstance(table, int) and not 0 <= int(ids.min()) <= int(ids.max()) < table:
         raise InputError(f"token ids run from {int(ids.min())} to {int(ids.max())}, the model knows 0 to {table - 1}")
-
-
-def _table(model: nn.Module) -> int | None:
-    size = config_value(model, "vocab_size")
-    return size if isinstance(size, int) else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
@@ -71,7 +70,7 @@ class Report:
         return f"the ledger does not close ({self.ledger.gap:.1e} of what moved is unexplained): {self.fault}"
 
 
-def check(model: nn.Module, inputs: Inputs, target: Any = None, rules: str | RuleSet = "lrp_conservative") -> Report:
+def check(model: nn.Module, inputs: Inputs, target: object = None, rules: str | RuleSet = "lrp_conservative") -> Report:
     """Explain one example with its ledger, and compare the output with the plain model's."""
     model = check_model(model)
     used = ruleset(rules)

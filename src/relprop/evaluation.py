@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from relprop.bootstrap import LEVEL, Floats, bootstrap, mean
 from relprop.metrics import METRICS, Curve, merged
-from relprop.metrics.score_arrays import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +55,12 @@ def join_batches(parts: Sequence[Mapping[str, Mapping[str, Curve]]], order: Sequ
     """One evaluation from the curves of all batches, with the texts in their original order."""
     back = np.argsort(order)
     methods = parts[0]
-    return Evaluation({
-        method: {metric: _ordered(merged([part[method][metric] for part in parts]), back) for metric in methods[method]}
-        for method in methods
-    })  # fmt: skip
+
+    def joined(method: str, metric: str) -> Curve:
+        curve = merged([part[method][metric] for part in parts])
+        return replace(curve, values=curve.values[back], labels=curve.labels[back])
+
+    return Evaluation({method: {metric: joined(method, metric) for metric in methods[method]} for method in methods})
 
 
 def _known(curve: Curve) -> Floats:
@@ -70,7 +71,3 @@ def _known(curve: Curve) -> Floats:
 def _mean(curve: Curve) -> float:
     known = _known(curve)
     return float(known.mean()) if len(known) else math.nan
-
-
-def _ordered(curve: Curve, order: Ints) -> Curve:
-    return Curve(curve.name, curve.fractions, curve.by, curve.values[order], curve.labels[order])

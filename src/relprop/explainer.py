@@ -6,30 +6,28 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
 from relprop.attribution import DEFAULT_METHOD, attribute, check_model, ledger_of, with_warnings
 from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
-from relprop.errors import InputError, ModelError, TargetError
-from relprop.evaluation import Evaluation, join_batches
+from relprop.errors import InputError, TargetError
 from relprop.explanation import Explanation
-from relprop.heads import Heads
 from relprop.loading import load
-from relprop.metrics import FAITHFULNESS, faithfulness
 from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.text import TextReader
 from relprop.registry import METHODS
 from relprop.tasks import Query, Task, task_of
-from relprop.tasks.answers import paired
-from relprop.tasks.generation import Generation, continued
-from relprop.tasks.token import TokenScore
 from relprop.types import Attribution
 
-Asked = dict[str, dict[str, Any]]  # per method its options
+if TYPE_CHECKING:
+    from relprop.evaluation import Evaluation
+    from relprop.heads import Heads
+
+Asked = dict[str, dict[str, object]]  # per method its options
 
 
 class Explainer:
@@ -85,14 +83,14 @@ class Explainer:
     def __call__(self, given: Any = ..., *, method: str = ..., **options: Any) -> Explanation: ...
     def __call__(
         self,
-        given: Any = None,
+        given: object = None,
         *,
         question: str | list[str] | None = None,
         context: str | list[str] | None = None,
-        generate: int | dict[str, Any] | None = None,
+        generate: int | dict[str, object] | None = None,
         continuation: str | None = None,
-        against: Any = None,
-        target: Any = None,
+        against: int | str | None = None,
+        target: object = None,
         method: str | list[str] = DEFAULT_METHOD,
         batch_size: int = 32,
         ledger: bool | None = None,
@@ -118,17 +116,21 @@ class Explainer:
         or each "runner-up".
         """
         if question is not None or context is not None:
+            from relprop.tasks.answers import paired
+
             given = paired(given, question, context)
         methods = method if isinstance(method, list) else [method]
         single = not isinstance(given, list)
-        every: list[Any] = [given] if single else given
+        every: list[object] = given if isinstance(given, list) else [given]
         _check(special, batch_size, max_length, methods)
         if (generate, continuation, against) != (None, None, None):
+            from relprop.tasks.generation import Generation, continued
+
             if target is not None:
                 raise TargetError("generate and continuation explain every token of it: leave out target")
             asked = {name: self._options(name, options, bool(ledger), False, len(methods) > 1) for name in methods}
             wanted = Generation(generate, continuation, against, batch_size, max_length)
-            done = [self._continued(one, wanted, asked, progress) for one in every]
+            done = [continued(self.reader, self.task, one, wanted, asked, progress) for one in every]
         else:
             asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
             queries = self.task.queries(every, self._each(target, len(every)), max_length)
@@ -167,18 +169,9 @@ class Explainer:
             signed=METHODS[found.method].signed,
         )
 
-    def _continued(self, prompt: Any, wanted: Generation, asked: Asked, progress: bool | None) -> list[Explanation]:
-        if not isinstance(self.reader, TextReader):
-            raise InputError(
-                f"generate, continuation and against are for language models, not for models of {self.reader.name}"
-            )
-        if not isinstance(self.task, TokenScore) or not self.task.generates:
-            raise ModelError("the model writes no text: generate, continuation and against are for language models")
-        return continued(self.task, prompt, wanted, asked, lambda parts: tracked(parts, "explaining", progress))
-
     def _options(
-        self, method: str, options: dict[str, Any], ledger: bool | None, single: bool, several: bool
-    ) -> dict[str, Any]:
+        self, method: str, options: dict[str, object], ledger: bool | None, single: bool, several: bool
+    ) -> dict[str, object]:
         """A method's own options; one that it does not have is an error, unless it is meant for another."""
         record = METHODS[method]
         own = {name: value for name, value in options.items() if name in record.options or not several}
@@ -202,23 +195,26 @@ class Explainer:
 
     def evaluate(
         self,
-        given: list[Any],
-        labels: Any = None,
+        given: Sequence[object],
+        labels: object = None,
         *,
         methods: Sequence[str],
-        metrics: Sequence[str] = FAITHFULNESS,
+        metrics: Sequence[str] | None = None,
         replacement: str | int | None = "mask",
         batch_size: int = 32,
         progress: bool | None = None,
-        **options: Any,
+        **options: object,
     ) -> Evaluation:
         """Compare methods on texts or graphs: do their scores say what the model uses? `print` the result for a table.
 
         `labels`: one class index or name per input, which is explained and whose probability is read; None takes the
-        predicted ones. A hidden token becomes `replacement`: "mask", "unk", a token id; None leaves it out, as a node
-        of a graph always is, with its edges. Other options go to the methods that have them. All methods and metrics
-        share their perturbed inputs.
+        predicted ones. `metrics`: by default all of `relprop.metrics.FAITHFULNESS`. A hidden token becomes
+        `replacement`: "mask", "unk", a token id; None leaves it out, as a node of a graph always is, with its edges.
+        Other options go to the methods that have them. All methods and metrics share their perturbed inputs.
         """
+        from relprop.evaluation import join_batches
+        from relprop.metrics import FAITHFULNESS, faithfulness
+
         self.task.check_evaluation()
         if not given or not methods:
             raise InputError(f"there is nothing to compare: {len(given)} {self.reader.name}, {len(methods)} methods")
@@ -237,7 +233,7 @@ class Explainer:
                 hidden,
                 [found[name].scores for name in asked],
                 classes,
-                metrics=metrics,
+                metrics=FAITHFULNESS if metrics is None else metrics,
                 batch_size=batch_size,
             )
             parts.append(dict(zip(asked, curves, strict=True)))
@@ -248,15 +244,15 @@ class Explainer:
         """A class's index from its name."""
         return {name: index for index, name in self.labels.items()}.get(label, label)
 
-    def inputs(self, given: list[Any]) -> dict[str, Tensor]:
+    def inputs(self, given: Sequence[object]) -> dict[str, Tensor]:
         """Texts, images or graphs as a batch for the model, `relprop.attribute` or `relprop.check`."""
         return self.reader.inputs(read_all(self.reader, given))
 
-    def targets(self, target: Any, count: int) -> list[Any]:
+    def targets(self, target: object, count: int) -> list[object]:
         """One target per example; a language model's tokens as ids."""
         return [self.task.target(one) for one in self._each(target, count)]
 
-    def _each(self, target: Any, count: int) -> list[Any]:
+    def _each(self, target: object, count: int) -> list[object]:
         if isinstance(target, Tensor):
             target = target.tolist()
         each = target if isinstance(target, list) else [target] * count

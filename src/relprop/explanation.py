@@ -15,7 +15,6 @@ from relprop.errors import InputError, RelpropError
 from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, Words, only
 from relprop.render.text.part import TextPart, joined_units
-from relprop.saved_explanations import SCHEMA_VERSION, part_class, upgraded
 from relprop.types import GeneratedToken, Ledger, Unit
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 FIGURES = (".png", ".svg", ".pdf")
 ENDINGS = (".html", ".json", *FIGURES)
 PICTURES = "relprop.render.image"
+Drawn = tuple[str, list[Any], dict[str, Any]]  # the package of the renderers, what they draw, and with which options
+Groups = Callable[[TextPart, int], list[list[int]]]  # indices of the units that are added together
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +81,7 @@ class Explanation:
 
     def top(self, count: int = 5) -> list[tuple[Any, float]]:
         """The units of the only part that weigh most, either way."""
-        return only(self.parts, "units").top(count)
+        return list(only(self.parts, "units").top(count))
 
     # Texts.
 
@@ -100,15 +101,16 @@ class Explanation:
         Of a continuation, generated words too: values are added, probabilities multiplied, and what a word's later
         pieces owe to its earlier ones stands at the word itself.
         """
-        if not self.texts:
-            raise InputError(f"words are of texts, and this is an explanation of {_kinds(self.parts)}")
-        return self._grouped(lambda part, given: part.word_groups(given), merged=True)
+        return self._merged("words", TextPart.word_groups)
 
     def sentences(self) -> Explanation:
         """The same explanation with the units of each sentence merged, as `words` merges those of a word."""
+        return self._merged("sentences", TextPart.sentence_groups)
+
+    def _merged(self, what: str, groups_of: Groups) -> Explanation:
         if not self.texts:
-            raise InputError(f"sentences are of texts, and this is an explanation of {_kinds(self.parts)}")
-        return self._grouped(lambda part, given: part.sentence_groups(given), merged=True)
+            raise InputError(f"{what} are of texts, and this is an explanation of {_kinds(self.parts)}")
+        return self._grouped(groups_of, merged=True)
 
     def without_special(self) -> Explanation:
         """The same explanation without the scores of special tokens, class tokens and the like."""
@@ -116,14 +118,16 @@ class Explanation:
             return self._grouped(lambda part, _: part.content_groups())
         return replace(self, parts=tuple(part.without_special() for part in self.parts))
 
-    def _grouped(self, groups_of: Callable[[TextPart, int], list[list[int]]], **changes: Any) -> Explanation:
+    def _grouped(self, groups_of: Groups, merged: bool = False) -> Explanation:
         """Units of texts added together, and the steps that are such units."""
         given, end = self._given, self.parts[-1]
         groups = {id(part): groups_of(part, given if part is end else len(part.units)) for part in self.texts}
         last = groups.get(id(end), [])
         steps = [[i - given for i in group] for group in last if group[0] >= given] if self.steps else []
         parts = tuple(
-            replace(part.grouped(groups[id(part)], steps), **changes) if isinstance(part, TextPart) else part
+            replace(part.grouped(groups[id(part)], steps), merged=merged or part.merged)
+            if isinstance(part, TextPart)
+            else part
             for part in self.parts
         )
         return replace(self, parts=parts, steps=tuple(_joined([self.steps[i] for i in rows]) for rows in steps))
@@ -164,16 +168,17 @@ class Explanation:
         index %= len(self.steps)
         step = self.steps[index]
         likeliest = step.runner_up_probability is None or step.probability >= step.runner_up_probability
-        return Explanation(
+        return replace(
+            self,
             parts=tuple(_at_step(part, index, self._given if part is self.texts[-1] else None) for part in self.texts),
-            method=self.method,
             target=step.target,
             value=step.value,
             prediction=step.name if likeliest else step.runner_up,
             probability=step.probability if likeliest else step.runner_up_probability,
             ledger=step.ledger,
             baseline=step.baseline,
-            signed=self.signed,
+            steps=(),
+            passes="",
         )
 
     # Drawings and files.
@@ -208,7 +213,7 @@ class Explanation:
         return to_html([self])
 
     def _repr_html_(self) -> str:
-        return "".join(_html(rendering, [drawing], full_page=False) for rendering, drawing in self.drawings)
+        return _html(_by_kind([self]), full_page=False)
 
     def save(self, path: str | os.PathLike[str], *, contour: Contour = None) -> None:
         """Write .html, .json, .png, .svg or .pdf, by the ending of the name; a file is replaced whole or not at all."""
@@ -230,6 +235,8 @@ class Explanation:
 
     def to_json(self) -> str:
         """One line of JSON with its schema version; `from_json` loads it back. Pictures are not saved with it."""
+        from relprop.saved_explanations import SCHEMA_VERSION
+
         names = [field.name for field in fields(self) if field.name not in ("parts", "ledger", "steps")]
         data = {
             "schema_version": SCHEMA_VERSION,
@@ -244,8 +251,10 @@ class Explanation:
             raise InputError("the explanation holds a number that is not finite, which JSON cannot tell") from None
 
     @classmethod
-    def from_json(cls, text: str, image: Any = None) -> Explanation:
+    def from_json(cls, text: str, image: object = None) -> Explanation:
         """Load what `to_json` wrote. `image`: the picture to draw it on again, a path, a Pillow image or an array."""
+        from relprop.saved_explanations import part_class, upgraded
+
         if image is not None:
             from relprop.readers.picture import opened_picture
 
@@ -294,12 +303,11 @@ def _joined(pieces: Sequence[GeneratedToken]) -> GeneratedToken:
 
 def _strongest(part: Part, count: int = 2) -> list[str]:
     """The units of a part that weigh most, with their scores."""
-    special = [getattr(unit, "special", False) for unit, _ in part.top(count + 4)]
-    pairs = [pair for pair, hidden in zip(part.top(count + 4), special, strict=True) if not hidden][:count]
-    return [f"{_unit_name(unit)} {score:+.2f}" for unit, score in pairs]
+    pairs = [(unit, score) for unit, score in part.top(count + 4) if not getattr(unit, "special", False)]
+    return [f"{_unit_name(unit)} {score:+.2f}" for unit, score in pairs[:count]]
 
 
-def _unit_name(unit: Any) -> str:
+def _unit_name(unit: object) -> str:
     if isinstance(unit, str):
         return unit
     return str(getattr(unit, "text", None) or f"({getattr(unit, 'row', '?')}, {getattr(unit, 'column', '?')})")
@@ -314,26 +322,18 @@ def show(explanations: Sequence[Explanation]) -> None:
     from rich.console import Console
 
     console = Console()
-    for rendering, drawings in _by_kind(explanations):
-        terminal = import_module(f"{rendering}.terminal").terminal
-        console.print(terminal(drawings))
+    for rendering, drawings, _ in _by_kind(explanations):
+        console.print(import_module(f"{rendering}.terminal").terminal(drawings))
 
 
 def to_html(explanations: Sequence[Explanation], *, contour: Contour = None) -> str:
     """One self-contained page for several explanations, stacked for comparison."""
     kinds = _by_kind(explanations, contour)
     if len(kinds) == 1:
-        return _html(*kinds[0], full_page=True, contour=contour)
+        return _html(kinds, full_page=True)
     from relprop.render.page import IMAGES, whole_page
 
-    fragments = [_html(*kind, full_page=False, contour=contour) for kind in kinds]
-    return whole_page("\n".join(fragments), "Relevance of the inputs", IMAGES)
-
-
-def _html(rendering: str, drawings: Sequence[Any], *, full_page: bool, contour: Contour = None) -> str:
-    html = import_module(f"{rendering}.html").html
-    found: str = html(drawings, full_page=full_page, **_drawing_options(rendering, contour))
-    return found
+    return whole_page(_html(kinds, full_page=False), "Relevance of the inputs", IMAGES)
 
 
 def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, contour: Contour = None) -> None:
@@ -348,18 +348,19 @@ def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, c
             lines = [one.to_json() for one in explanations]
             write_text(target, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
         else:
-            _save_figure(explanations, target, contour)
+            kinds = _by_kind(explanations, contour)
+            if len(kinds) != 1:
+                raise InputError(f"a figure holds one kind of input, and this has {len(kinds)}: save it as .html")
+            ((rendering, drawings, options),) = kinds
+            import_module(f"{rendering}.figure").save(drawings, target, **options)
 
 
-def _save_figure(explanations: Sequence[Explanation], path: Path, contour: Contour) -> None:
-    kinds = _by_kind(explanations, contour)
-    if len(kinds) != 1:
-        raise InputError(f"a figure holds one kind of input, and this has {len(kinds)}: save it as .html")
-    rendering, drawings = kinds[0]
-    import_module(f"{rendering}.figure").save(drawings, path, **_drawing_options(rendering, contour))
+def _html(kinds: Sequence[Drawn], *, full_page: bool) -> str:
+    drawn = (import_module(f"{one}.html").html(drawings, full_page=full_page, **how) for one, drawings, how in kinds)
+    return "\n".join(drawn)
 
 
-def _by_kind(explanations: Sequence[Explanation], contour: Contour = None) -> list[tuple[str, list[Any]]]:
+def _by_kind(explanations: Sequence[Explanation], contour: Contour = None) -> list[Drawn]:
     """The drawings of all explanations, those of one kind together."""
     kinds: dict[str, list[Any]] = {}
     for one in explanations:
@@ -367,8 +368,5 @@ def _by_kind(explanations: Sequence[Explanation], contour: Contour = None) -> li
             kinds.setdefault(rendering, []).append(drawing)
     if contour is not None and PICTURES not in kinds:
         raise InputError("a contour rings regions of pictures: leave it out here")
-    return list(kinds.items())
-
-
-def _drawing_options(rendering: str, contour: Contour) -> dict[str, Any]:
-    return {"contour": contour} if rendering == PICTURES and contour is not None else {}
+    ringed = {PICTURES: {"contour": contour}} if contour is not None else {}
+    return [(rendering, drawings, ringed.get(rendering, {})) for rendering, drawings in kinds.items()]

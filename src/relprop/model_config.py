@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 
-def config_value(model: Any, name: str, default: Any = None) -> Any:
+def config_value(model: object, name: str, default: object = None) -> Any:
     """A setting of `model.config`; the default if the model has no config or the config no such setting."""
     return getattr(getattr(model, "config", None), name, default)
 
 
-def model_name(model: Any) -> str:
+def model_name(model: object) -> str:
     """The hub id, the folder's name or the class; a full path would reveal somebody's machine in a shared file."""
     source = str(config_value(model, "name_or_path") or type(model).__name__)
     return Path(source).name if Path(source).is_absolute() or Path(source).is_dir() else source

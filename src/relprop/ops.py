@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from relprop.errors import ModelError
 
 Function = Callable[..., Any]
+Args = tuple[Any, ...]  # of a torch call
+Kwargs = dict[str, Any]
 
 # Properties that return a tensor; every other property (shape, dtype, device, ...) is a query, not an operation.
 TENSOR_PROPERTIES = {"T", "mT", "H", "mH", "real", "imag", "data"}
@@ -37,16 +39,8 @@ IN_PLACE = {"setitem", "iadd", "isub", "imul", "itruediv", "idiv", "ipow"}
 
 # In-place operations that change only the shape of a tensor, not its memory: these run unchanged.
 RESHAPED_IN_PLACE = {
-    "unsqueeze",
-    "squeeze",
-    "transpose",
-    "t",
-    "swapaxes",
-    "swapdims",
-    "as_strided",
-    "resize",
-    "resize_as",
-}
+    "unsqueeze", "squeeze", "transpose", "t", "swapaxes", "swapdims", "as_strided", "resize", "resize_as"
+}  # fmt: skip
 
 # Position of the `inplace` argument in torch.nn.functional signatures (x, ..., inplace).
 INPLACE_ARGUMENT = {
@@ -133,14 +127,10 @@ def _identify(func: Function) -> Op:
     if in_place and name in RESHAPED_IN_PLACE:
         return Op(name, func, in_place=True, reshapes=True)
     if name in REFLECTED:
-        return Op(REFLECTED[name], _reflected(func), reflected=True)
+        return Op(REFLECTED[name], lambda a, b, **kwargs: func(b, a, **kwargs), reflected=True)
     name = name.removeprefix("special_")
     canonical = ALIASES.get(name, name)
     return Op(canonical, _out_of_place(func, canonical) if in_place else func, in_place)
-
-
-def _reflected(func: Function) -> Function:
-    return lambda first, second, **kwargs: func(second, first, **kwargs)
 
 
 def _out_of_place(func: Function, name: str) -> Function:
@@ -155,7 +145,7 @@ def _out_of_place(func: Function, name: str) -> Function:
     return plain if name in {"add", "sub", "mul", "div", "pow"} and plain is not None else compute
 
 
-def positional(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def positional(op: Op, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The call with named operands made positional: `mul(x, other=y)` becomes `mul(x, y)`."""
     names: tuple[str, ...] = SIGNATURES.get(op.name, ())
     if not names:
@@ -168,7 +158,7 @@ def positional(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[t
     return args, kwargs
 
 
-def exponential(op: Op, args: tuple[Any, ...]) -> Op:
+def exponential(op: Op, args: Args) -> Op:
     """A power of a constant base, `2 ** x`, under the name of the exponential function."""
     of_constant = op.name == "pow" and len(args) > 1 and isinstance(args[1], Tensor) and args[1].requires_grad
     if of_constant and not (isinstance(args[0], Tensor) and args[0].requires_grad):
@@ -176,7 +166,7 @@ def exponential(op: Op, args: tuple[Any, ...]) -> Op:
     return op
 
 
-def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...], dict[str, Any]]:
+def take_inplace(op: Op, args: Args, kwargs: Kwargs) -> tuple[Op, Args, Kwargs]:
     """`relu(x, inplace=True)` as the out-of-place call, marked as in place."""
     position = INPLACE_ARGUMENT.get(op.name)
     if position is None or op.in_place:
@@ -188,7 +178,7 @@ def take_inplace(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     return op, args, kwargs
 
 
-def bias_of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, int] | None:
+def bias_of(op: Op, args: Args, kwargs: Kwargs) -> tuple[Tensor, int] | None:
     """The additive bias of a layer and the dimension of the result along which it lies."""
     entry = BIAS.get(op.name)
     if entry is None:
@@ -280,36 +270,22 @@ def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1
     return input + (quotient if value == 1 else quotient * value)
 
 
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.baddbmm` written out."""
-    return _add_product(input, torch.matmul(batch1, batch2), beta, alpha)
+def _plus_product(name: str, product: Callable[[Tensor, Tensor], Tensor]) -> Function:
+    """`torch.addmm` and the like written out: beta times the input, and alpha times a product of the other two."""
+
+    def written_out(input: Tensor, first: Tensor, second: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+        term = product(first, second) if alpha == 1 else product(first, second) * alpha
+        if beta == 0:  # `input` is ignored then, even if infinite
+            return term
+        return (input if beta == 1 else input * beta) + term
+
+    written_out.__name__ = name
+    return written_out
 
 
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addmm` written out."""
-    return _add_product(input, torch.matmul(mat1, mat2), beta, alpha)
-
-
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addmv` written out."""
-    return _add_product(input, torch.matmul(mat, vec), beta, alpha)
-
-
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addr` written out."""
-    return _add_product(input, vec1[:, None] * vec2[None, :], beta, alpha)
-
-
-def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`torch.addbmm` written out."""
-    return _add_product(input, torch.matmul(batch1, batch2).sum(0), beta, alpha)
-
-
-def _add_product(input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    product = product if alpha == 1 else product * alpha
-    if beta == 0:  # `input` is ignored then, even if infinite
-        return product
-    return (input if beta == 1 else input * beta) + product
+addmm, addmv, baddbmm = (_plus_product(name, torch.matmul) for name in ("addmm", "addmv", "baddbmm"))
+addbmm = _plus_product("addbmm", lambda first, second: torch.matmul(first, second).sum(0))
+addr = _plus_product("addr", lambda first, second: first[:, None] * second[None, :])
 
 
 def multi_head_attention(

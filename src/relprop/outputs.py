@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from torch import Tensor
 
 from relprop.errors import TargetError
 
 
-def output_field(outputs: Any, name: str) -> Tensor | None:
+def output_field(outputs: object, name: str) -> Tensor | None:
     """The output tensor of this name, if there is one."""
     value = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
     return value if isinstance(value, Tensor) else None
 
 
-def logits_of(outputs: Any) -> Tensor:
+def logits_of(outputs: object) -> Tensor:
     """The logits: the output of that name, or the only float tensor. Raises if that is a hidden state."""
     if isinstance(outputs, Tensor):
         return outputs
@@ -24,7 +23,7 @@ def logits_of(outputs: Any) -> Tensor:
     if logits is not None:
         return logits
     kind = type(outputs).__name__
-    tensors: dict[str, Tensor] = {name: value for name, value in _fields(outputs) if _one_per_example(value)}
+    tensors = {name: value for name, value in _fields(outputs) if isinstance(value, Tensor) and _one_per_example(value)}
     listed = ", ".join(f"{name} {list(value.shape)}" for name, value in tensors.items()) or "no tensor of numbers"
     if len(tensors) != 1:
         raise TargetError(f"the model returned {kind} without logits ({listed}); pass target=function of outputs")
@@ -40,7 +39,7 @@ def logits_of(outputs: Any) -> Tensor:
 _HIDDEN = ("hidden", "pooler", "embed")
 
 
-def _fields(outputs: Any) -> Iterable[tuple[str, Any]]:
+def _fields(outputs: object) -> Iterable[tuple[str, object]]:
     """Names and values of the outputs; items of a plain tuple or list are named by their index."""
     if isinstance(outputs, Mapping):
         return list(outputs.items())
@@ -50,12 +49,12 @@ def _fields(outputs: Any) -> Iterable[tuple[str, Any]]:
     return getattr(outputs, "__dict__", {}).items()
 
 
-def _one_per_example(value: Any) -> bool:
-    """Whether a value may hold scores: a float tensor with a batch axis. (A loss is a single number.)"""
-    return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0
+def _one_per_example(value: Tensor) -> bool:
+    """Whether a tensor may hold scores: floats with a batch axis. (A loss is a single number.)"""
+    return value.is_floating_point() and value.dim() > 0
 
 
-def ambiguous_row_message(logits: Tensor, outputs: Any, inputs: Mapping[str, Any], classes: int | None) -> str:
+def ambiguous_row_message(logits: Tensor, outputs: object, inputs: Mapping[str, object], classes: int | None) -> str:
     """The error message for logits with one row per token, box or frame: what to pass as target."""
     count, columns = logits.shape[1:]
     unit = _unit(outputs, inputs)
@@ -74,7 +73,7 @@ def ambiguous_row_message(logits: Tensor, outputs: Any, inputs: Mapping[str, Any
     )
 
 
-def _unit(outputs: Any, inputs: Mapping[str, Any]) -> str:
+def _unit(outputs: object, inputs: Mapping[str, object]) -> str:
     """The name of what the rows of the logits stand for, judged by the model's outputs and inputs."""
     if output_field(outputs, "pred_boxes") is not None:
         return "box"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from relprop.errors import InputError
 
 
-def real_rows(inputs: Mapping[str, Any], batch: int, length: int, name: str = "attention_mask") -> Tensor:
+def real_rows(inputs: Mapping[str, object], batch: int, length: int, name: str = "attention_mask") -> Tensor:
     """[batch, length]: which rows are not padding, by the attention mask. Raises where the mask does not say."""
     mask = inputs.get(name)
     if not isinstance(mask, Tensor):
@@ -57,7 +56,7 @@ def _real_by_pairs(allowed: Tensor, length: int) -> Tensor | None:
     return None if bool(alone.any()) else own
 
 
-def last_real_row(inputs: Mapping[str, Any], length: int, batch: int) -> Tensor:
+def last_real_row(inputs: Mapping[str, object], length: int, batch: int) -> Tensor:
     """The index of each example's last row that is not padding, for logits of the last `length` tokens."""
     name = padding_mask_name(inputs)
     mask = inputs.get(name)
@@ -73,7 +72,7 @@ def last_real_row(inputs: Mapping[str, Any], length: int, batch: int) -> Tensor:
     return (torch.arange(length, device=real.device) * real).argmax(1)
 
 
-def padding_mask_name(inputs: Mapping[str, Any]) -> str:
+def padding_mask_name(inputs: Mapping[str, object]) -> str:
     """The name of the mask of the output's rows: that of the decoder, if there is one."""
     decoder = any(inputs.get(name) is not None for name in ("decoder_input_ids", "decoder_inputs_embeds"))
     return "decoder_attention_mask" if decoder else "attention_mask"

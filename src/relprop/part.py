@@ -43,7 +43,7 @@ class Part(ABC):
         """The sum of all scores, those of special units included."""
 
     @abstractmethod
-    def top(self, count: int) -> list[tuple[Any, float]]:
+    def top(self, count: int) -> Sequence[tuple[Any, float]]:
         """The units that weigh most, either way, with their scores."""
 
     @abstractmethod
@@ -51,11 +51,11 @@ class Part(ABC):
         """The same part without the scores of special units."""
 
     @abstractmethod
-    def columns(self) -> dict[str, Sequence[Any]]:
+    def columns(self) -> dict[str, Sequence[object]]:
         """One row per unit, by column: for data frames."""
 
     @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What JSON can hold of it; `from_dict` loads it back."""
 
     @classmethod

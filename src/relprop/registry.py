@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from relprop.errors import InputError, unknown_name
@@ -33,12 +34,12 @@ class Record(Generic[F]):
         return (inspect.getdoc(self.function) or "").split("\n", 1)[0]
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """Keyword-only options with their defaults."""
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def check(self, options: dict[str, Any]) -> None:
+    def check(self, options: Iterable[str]) -> None:
         for option in options:
             if option not in self.options:
                 known = ", ".join(self.options) or "none"
@@ -46,11 +47,15 @@ class Record(Generic[F]):
 
 
 class Registry(Generic[F]):
-    """An ordered table of records; names are snake_case and hyphens are taken for underscores."""
+    """An ordered table of records; names are snake_case and hyphens are taken for underscores.
+
+    A module that registers names is imported when one of them is asked for, if the registry was told its `homes`.
+    """
 
     def __init__(self, kind: str, hint: str) -> None:
         self.kind = kind
         self.hint = hint
+        self.homes: dict[str, str] = {}  # name -> the module that registers it
         self._records: dict[str, Record[F]] = {}
 
     def register(self, **metadata: Any) -> Callable[[F], F]:
@@ -58,7 +63,7 @@ class Registry(Generic[F]):
 
         def add(function: F) -> F:
             name = function.__name__
-            if name in self._records:
+            if name in self._records or self.homes.get(name, function.__module__) != function.__module__:
                 raise ValueError(f'{self.kind} "{name}" is registered twice')
             self._records[name] = Record(name=name, function=function, **metadata)
             return function
@@ -66,19 +71,22 @@ class Registry(Generic[F]):
         return add
 
     def __getitem__(self, name: str) -> Record[F]:
-        record = self._records.get(name.replace("-", "_")) if isinstance(name, str) else None
-        if record is None:
-            raise unknown_name(self.kind, name, self._records, self.hint.format(count=len(self._records)))
-        return record
+        key = name.replace("-", "_") if isinstance(name, str) else ""
+        if key not in self._records and key in self.homes:
+            import_module(self.homes[key])
+        if key not in self._records:
+            raise unknown_name(self.kind, name, self.names(), self.hint.format(count=len(self)))
+        return self._records[key]
 
     def __iter__(self) -> Iterator[Record[F]]:
-        return iter(self._records.values())
+        return (self[name] for name in self.names())
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self.names())
 
     def names(self) -> list[str]:
-        return list(self._records)
+        """In one order, whatever was imported first."""
+        return list(self.homes | dict.fromkeys(self._records, ""))
 
 
 METHODS: Registry[Callable[..., Any]] = Registry("method", "relprop methods lists all {count}")

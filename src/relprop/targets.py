@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -16,7 +16,7 @@ from relprop.outputs import ambiguous_row_message, logits_of, output_field
 from relprop.padding import last_real_row, real_rows
 
 Labels = Mapping[int, str]
-Terms = tuple[tuple[int, Any], ...]  # (sign, target) per term of a target that is a sum
+Terms = tuple[tuple[int, object], ...]  # (sign, target) per term of a target that is a sum
 ANSWER_PARTS = ("start", "end", "span")
 
 
@@ -37,7 +37,7 @@ class Answer:
     start: int | None
     end: int | None
 
-    def __call__(self, outputs: Any) -> Tensor:
+    def __call__(self, outputs: object) -> Tensor:
         parts = [(output_field(outputs, "start_logits"), self.start), (output_field(outputs, "end_logits"), self.end)]
         return torch.stack(
             [logits[:, position] for logits, position in parts if logits is not None and position is not None]
@@ -62,7 +62,7 @@ class Against:
     answer: Answer
     other: Answer
 
-    def __call__(self, outputs: Any) -> Tensor:
+    def __call__(self, outputs: object) -> Tensor:
         return self.answer(outputs) - self.other(outputs)
 
     @property
@@ -85,7 +85,7 @@ class TokenAt:
     token: int
     against: int | None = None
 
-    def __call__(self, outputs: Any) -> Tensor:
+    def __call__(self, outputs: object) -> Tensor:
         logits = logits_of(outputs)
         if logits.dim() != 3 or not -logits.shape[1] <= self.row < logits.shape[1]:
             raise TargetError(f"the logits have shape {list(logits.shape)}: there is no row {self.row} of tokens")
@@ -108,20 +108,20 @@ class AtMask:
     """
 
     mask_token: int
-    token: Any = None
+    token: object = None
 
 
 @dataclass(frozen=True)
 class Several:
     """Several targets of a single example: one forward pass, and one backward pass per target."""
 
-    targets: tuple[Callable[[Any], Tensor], ...]
+    targets: tuple[Callable[[object], Tensor], ...]
 
 
 def chosen_target(
-    target: Any,
-    outputs: Any,
-    inputs: Mapping[str, Any],
+    target: object,
+    outputs: object,
+    inputs: Mapping[str, object],
     labels: Labels | None = None,
     *,
     next_token: bool = False,
@@ -141,8 +141,7 @@ def chosen_target(
         return ChosenTarget(torch.cat(values), tuple(map(name_of, target.targets)), exact=target.targets)
     if isinstance(target, list) and target and all(map(callable, target)):
         values = [_own_function(one, outputs, inputs).value for one in target]
-        if len(values[0]) != len(target):
-            raise TargetError(f"{len(target)} targets for {len(values[0])} examples")
+        _each(target, len(values[0]))
         value = torch.stack([each[i] for i, each in enumerate(values)])
         return ChosenTarget(value, tuple(map(name_of, target)), exact=tuple(target))
     if output_field(outputs, "start_logits") is not None:
@@ -161,7 +160,7 @@ def chosen_target(
     return ChosenTarget(chosen.value, chosen.names, rows, chosen.exact)
 
 
-def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+def _class_rows(logits: Tensor, inputs: Mapping[str, object]) -> Tensor:
     """One row of scores per example: the logits themselves, or a language model's at the last real token."""
     if logits.dim() == 1:
         return logits[:, None]
@@ -176,7 +175,7 @@ def _class_rows(logits: Tensor, inputs: Mapping[str, Any]) -> Tensor:
     )
 
 
-def _check_per_token(logits: Tensor, inputs: Mapping[str, Any], labels: Labels | None) -> None:
+def _check_per_token(logits: Tensor, inputs: Mapping[str, object], labels: Labels | None) -> None:
     """Raises if there is one number per token ([batch, tokens]) where one per class is expected."""
     ids = inputs.get("input_ids")
     if logits.dim() != 2 or not isinstance(ids, Tensor) or ids.dim() != 2 or labels is None:
@@ -189,10 +188,10 @@ def _check_per_token(logits: Tensor, inputs: Mapping[str, Any], labels: Labels |
 
 
 def _at_mask(
-    target: Any,
+    target: object,
     logits: Tensor,
-    outputs: Any,
-    inputs: Mapping[str, Any],
+    outputs: object,
+    inputs: Mapping[str, object],
     labels: Labels | None,
     mask_token: int | None,
 ) -> ChosenTarget:
@@ -200,8 +199,7 @@ def _at_mask(
 
     `exact` names the row, because a copy of the example with hidden tokens may hold more masks.
     """
-    target = target.tolist() if isinstance(target, Tensor) else target
-    each = target if isinstance(target, list) else [target] * len(logits)
+    each = _each(target, len(logits))
     asked = {one.mask_token for one in each if isinstance(one, AtMask)}
     mask_token = asked.pop() if asked else mask_token
     ids = inputs.get("input_ids")
@@ -226,7 +224,7 @@ def _at_mask(
     return ChosenTarget(chosen.value, chosen.names, rows, exact)
 
 
-def _own_function(target: Callable[[Any], Tensor], outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
+def _own_function(target: Callable[[object], Tensor], outputs: object, inputs: Mapping[str, object]) -> ChosenTarget:
     value = target(outputs)
     if not isinstance(value, Tensor) or value.dim() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -235,30 +233,45 @@ def _own_function(target: Callable[[Any], Tensor], outputs: Any, inputs: Mapping
     return ChosenTarget(value, (name_of(target),) * len(value), exact=(target,) * len(value))
 
 
-def _check_length(count: int, inputs: Mapping[str, Any], what: str) -> None:
+def _check_length(count: int, inputs: Mapping[str, object], what: str) -> None:
     """Raises if the count fits no axis of any input: there must be one number per example."""
     tensors = [one for one in inputs.values() if isinstance(one, Tensor) and one.dim()]
     if tensors and not any(count in one.shape for one in tensors):
         raise TargetError(f"{what} per example, it gave {count} for {min(map(len, tensors))} examples")
 
 
-def is_own_function(target: Any) -> bool:
+def is_own_function(target: object) -> bool:
     """Whether a target is a function of the caller, beyond reading single logits."""
     if isinstance(target, list):
         return bool(target) and all(map(is_own_function, target))
     return callable(target) and not isinstance(target, Answer | Against | TokenAt | AtMask)
 
 
-def name_of(target: Callable[..., Any]) -> str:
+def name_of(target: object) -> str:
     return getattr(target, "__name__", type(target).__name__)
 
 
-def terms_of(target: Any) -> Terms:
+def terms_of(target: object) -> Terms:
     """The signed terms of a target that is a sum; else the target itself."""
     return getattr(target, "terms", ((1, target),))
 
 
-def _classes(target: Any, rows: Tensor, labels: Labels | None) -> ChosenTarget:
+def _each(target: object, batch: int) -> list[object]:
+    """One target per example."""
+    target = target.tolist() if isinstance(target, Tensor) else target
+    each = target if isinstance(target, list) else [target] * batch
+    if len(each) != batch:
+        raise TargetError(f"{len(each)} targets for {batch} examples")
+    return each
+
+
+def _joined(parts: Sequence[ChosenTarget]) -> ChosenTarget:
+    """Those of single examples as one of a batch."""
+    names, exact = (tuple(part.names[0] for part in parts), tuple(part.exact[0] for part in parts))
+    return ChosenTarget(torch.cat([part.value for part in parts]), names, exact=exact)
+
+
+def _classes(target: object, rows: Tensor, labels: Labels | None) -> ChosenTarget:
     batch, count = rows.shape
     if isinstance(target, tuple):
         if len(target) != 2:
@@ -266,22 +279,16 @@ def _classes(target: Any, rows: Tensor, labels: Labels | None) -> ChosenTarget:
         left, right = (_classes(part, rows, labels) for part in target)
         names = tuple(f"{a} - {b}" for a, b in zip(left.names, right.names, strict=True))
         return ChosenTarget(left.value - right.value, names, exact=tuple(zip(left.exact, right.exact, strict=True)))
-    if isinstance(target, Tensor):
-        target = target.tolist()
-    per_example = target if isinstance(target, list) else [target] * batch
-    if len(per_example) != batch:
-        raise TargetError(f"{len(per_example)} targets for {batch} examples")
+    per_example = _each(target, batch)
     if any(isinstance(one, tuple) for one in per_example):
-        parts = [_classes(one, rows[i : i + 1], labels) for i, one in enumerate(per_example)]
-        value, names = torch.cat([part.value for part in parts]), tuple(part.names[0] for part in parts)
-        return ChosenTarget(value, names, exact=tuple(part.exact[0] for part in parts))
+        return _joined([_classes(one, rows[i : i + 1], labels) for i, one in enumerate(per_example)])
     predicted = rows.detach().argmax(-1).tolist()
     indices = [predicted[i] if one is None else class_index(one, count, labels) for i, one in enumerate(per_example)]
     value = rows.gather(1, torch.tensor(indices, device=rows.device)[:, None])[:, 0]
     return ChosenTarget(value, tuple(str((labels or {}).get(index, index)) for index in indices), exact=tuple(indices))
 
 
-def class_index(target: Any, count: int, labels: Labels | None) -> int:
+def class_index(target: object, count: int, labels: Labels | None) -> int:
     """The index of a class, given by index or by name (case does not matter)."""
     if isinstance(target, bool) or not isinstance(target, Integral | str):
         raise TargetError(f"a target is a class index, a class name, a pair of these or None, got {target!r}")
@@ -305,26 +312,19 @@ def class_index(target: Any, count: int, labels: Labels | None) -> int:
     raise TargetError(str(unknown_name("target", target, names.values())))
 
 
-def _answers(target: Any, outputs: Any, inputs: Mapping[str, Any]) -> ChosenTarget:
+def _answers(target: object, outputs: object, inputs: Mapping[str, object]) -> ChosenTarget:
     """Question answering: the logit of each example's answer start, end, or their sum. Padding is excluded."""
     start, end = output_field(outputs, "start_logits"), output_field(outputs, "end_logits")
     assert start is not None
     if end is None:
         raise TargetError("the model gave start_logits but no end_logits")
     batch, length = start.shape
-    each = target if isinstance(target, list) else [target] * batch
-    if len(each) != batch:
-        raise TargetError(f"{len(each)} targets for {batch} examples")
+    each = _each(target, batch)
     real = real_rows(inputs, batch, length).to(start.device)
-    parts = [_answer(each[i], start[i : i + 1], end[i : i + 1], real[i]) for i in range(batch)]
-    return ChosenTarget(
-        torch.cat([part.value for part in parts]),
-        tuple(part.names[0] for part in parts),
-        exact=tuple(part.exact[0] for part in parts),
-    )
+    return _joined([_answer(each[i], start[i : i + 1], end[i : i + 1], real[i]) for i in range(batch)])
 
 
-def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> ChosenTarget:
+def _answer(target: object, start: Tensor, end: Tensor, real: Tensor) -> ChosenTarget:
     """One example's answer, at the predicted or at given positions."""
     if isinstance(target, tuple) and len(target) == 2:
         first, last = _position(target[0], start, real), _position(target[1], end, real)
@@ -334,11 +334,11 @@ def _answer(target: Any, start: Tensor, end: Tensor, real: Tensor) -> ChosenTarg
         raise TargetError(f'a question-answering target is "start", "end", "span" or (start, end), got {target!r}')
     (a,), (b,) = first.exact, last.exact
     exact = Answer(None if target == "end" else a, None if target == "start" else b)
-    value = {"start": first.value, "end": last.value}.get(target, first.value + last.value)
+    value = first.value if target == "start" else last.value if target == "end" else first.value + last.value
     return ChosenTarget(value, (exact.__name__,), exact=(exact,))
 
 
-def _position(target: Any, scores: Tensor, real: Tensor) -> ChosenTarget:
+def _position(target: object, scores: Tensor, real: Tensor) -> ChosenTarget:
     """A token given by index, or the likeliest of the real ones."""
     if target is None:
         target = int(scores.detach().masked_fill(~real, -torch.inf).argmax())

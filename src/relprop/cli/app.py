@@ -12,6 +12,7 @@ from relprop import __version__
 from relprop.cli import audit, bench, explain, heads, serve
 from relprop.cli.explain import MODEL, class_target
 from relprop.cli.given import example
+from relprop.cli.outputs import print_table
 from relprop.errors import RelpropError
 
 app = typer.Typer(
@@ -46,21 +47,18 @@ def options(
 @app.command()
 def methods() -> None:
     """List the methods, their options and sources."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column
     from rich.text import Text
 
     import relprop.methods  # noqa: F401  (fills the registry)
     from relprop.registry import METHODS
 
-    table = Table("method", "family", "signed", "what it does, options, source", header_style="bold", box=SIMPLE_HEAD)
-    table.columns[0].no_wrap = True
+    rows = []
     for record in sorted(METHODS, key=lambda record: record.family):
         options = ", ".join(f"{name}={default!r}" for name, default in record.options.items())
         about = Text.assemble(record.summary, ("\n" + options, "cyan"), ("\n" + record.citation, "dim"))
-        table.add_row(record.name, record.family, "yes" if record.signed else "no", about)
-    Console().print(table)
+        rows.append((record.name, record.family, "yes" if record.signed else "no", about))
+    print_table([Column("method", no_wrap=True), "family", "signed", "what it does, options, source"], rows)
 
 
 @app.command()
@@ -71,9 +69,7 @@ def check(
     rules: Annotated[str, typer.Option(help="The rule set to check.")] = "lrp_conservative",
 ) -> None:
     """Check how exactly a model is explained. Operations met, outputs unchanged, every part accounted for."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Column
 
     from relprop.checking import check as run_check
     from relprop.explainer import Explainer
@@ -83,10 +79,11 @@ def check(
     inputs = explainer.inputs([example(explainer) if text is None else text])
     report = run_check(explainer.model, inputs, target_of_one, rules)
     calls, unexplained = Column("calls", justify="right"), Column("unexplained", justify="right")
-    table = Table("operation", calls, "treatment", unexplained, header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for use in report.ops:
-        table.add_row(use.name, str(use.calls), use.treatment, f"{use.unexplained:+.1e}" if use.unexplained else "0")
-    Console().print(table)
+    uses = [
+        (use.name, str(use.calls), use.treatment, f"{use.unexplained:+.1e}" if use.unexplained else "0")
+        for use in report.ops
+    ]
+    print_table(["operation", calls, "treatment", unexplained], uses, pad_edge=False)
     typer.echo(f"{report.ledger}\n")
     typer.echo(
         f"outputs: {'unchanged' if report.unchanged else 'CHANGED'} (largest relative change {report.change:.1e})"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from relprop.cli.outputs import print_table
 from relprop.errors import InputError
 from relprop.progress import live_count
 
 if TYPE_CHECKING:
     from relprop.bench.executors import Executor, Outcome
-    from relprop.bench.runner import RunSummary
 
 app = typer.Typer(
     help="Compare methods as the papers do: suites that can be killed and resumed, and a report.",
@@ -67,16 +66,16 @@ def run(
     check_disk_space(out)
     check_same_suite(out, read)
     plan = plan_suite(read, data, train=False)
-    check_tasks(plan, plan.tasks, watch=_print_check)
+    check_tasks(plan, plan.tasks, watch=lambda task: _print(f"checking {task}"))
     untrained = [task for task in read.tasks if task not in plan.tasks]
     if dry_run:
         after = f"; after training: {', '.join(task.name for task in untrained)}" if untrained else ""
         _print(f"{len(plan.tasks)} tasks can be run, {len(plan.specs)} cells{after}")
         return
     if untrained:
-        with _training_progress() as progress:
-            plan = plan_suite(read, data, progress=progress)
-        check_tasks(plan, untrained, watch=_print_check)
+        with live_count("training") as show:
+            plan = plan_suite(read, data, progress=lambda *at: show(at[1], at[2], f"{at[0]}, loss {at[3]:.3f}"))
+        check_tasks(plan, untrained, watch=lambda task: _print(f"checking {task}"))
     record_plan(plan, out, shlex.join(["relprop", *sys.argv[1:]]))
     _work(out, _executor(workers, ray), tries, again=False)
 
@@ -116,32 +115,27 @@ def list_(
     folder: Annotated[Path | None, typer.Argument(help="List the runs in this folder instead.")] = None,
 ) -> None:
     """List the suites that come with relprop, or the runs in a folder and their progress."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column
 
     if folder is None:
         from relprop.bench.suites import read_suite, shipped_suites
 
-        table = Table("suite", "what it measures", "tasks", header_style="bold", box=SIMPLE_HEAD)
-        table.columns[0].no_wrap = True
-        for name in shipped_suites():
-            suite = read_suite(name)
-            table.add_row(name, suite.title, ", ".join(task.name for task in suite.tasks))
-    else:
-        from relprop.bench.store import FILE
-        from relprop.bench.suite_folder import folder_state
+        suites = [(name, read_suite(name)) for name in shipped_suites()]
+        told = [(name, suite.title, ", ".join(task.name for task in suite.tasks)) for name, suite in suites]
+        print_table([Column("suite", no_wrap=True), "what it measures", "tasks"], told)
+        return
+    from relprop.bench.store import FILE
+    from relprop.bench.suite_folder import folder_state
 
-        table = Table("run", "suite", "cells done", "set aside", "left", header_style="bold", box=SIMPLE_HEAD)
-        table.columns[0].overflow = table.columns[1].overflow = "fold"
-        found = sorted(path.parent for path in folder.rglob(FILE))
-        if not found:
-            raise InputError(f'there are no results in "{folder}"')
-        for path in found:
-            one = folder_state(path)
-            counts = (one.summary.done, len(one.summary.quarantined), one.summary.left)
-            table.add_row(str(path), one.suite.get("name", ""), *map(str, counts))
-    Console().print(table)
+    rows = []
+    for path in sorted(path.parent for path in folder.rglob(FILE)):
+        one = folder_state(path)
+        counts = (one.summary.done, len(one.summary.quarantined), one.summary.left)
+        rows.append((str(path), one.suite.get("name", ""), *map(str, counts)))
+    if not rows:
+        raise InputError(f'there are no results in "{folder}"')
+    names = [Column(name, overflow="fold") for name in ("run", "suite")]
+    print_table([*names, "cells done", "set aside", "left"], rows)
 
 
 def _executor(workers: int | None, ray: str | None) -> Executor:
@@ -149,8 +143,6 @@ def _executor(workers: int | None, ray: str | None) -> Executor:
 
     if ray is not None:
         return on_ray(num_cpus=workers) if ray == LOCAL else on_ray(ray)
-    import os
-
     count = workers or len(os.sched_getaffinity(0))
     return in_process if count == 1 else processes(count)
 
@@ -159,15 +151,15 @@ def _work(folder: Path, executor: Executor, tries: int, again: bool) -> None:
     from relprop.bench.suite_folder import resume_run
 
     try:
-        with _cell_progress() as watch:
+        with live_count("cells") as show:
+
+            def watch(outcome: Outcome, settled: int, count: int) -> None:
+                show(settled, count, f"failed: {outcome.error}" if outcome.error else "", urgent=bool(outcome.error))
+
             summary = resume_run(folder, executor, tries=tries, again=again, watch=watch)
     except KeyboardInterrupt:
         _print(f"stopped; results so far are kept: relprop bench resume {shlex.quote(str(folder))}")
         raise typer.Exit(130) from None
-    _finish(summary, folder)
-
-
-def _finish(summary: RunSummary, folder: Path) -> None:
     for row in summary.quarantined:
         places = row.spec["places"]
         _print(f'set aside: task "{row.spec["task"]["name"]}", examples {places[0]} to {places[-1]}: {row.error}')
@@ -176,29 +168,5 @@ def _finish(summary: RunSummary, folder: Path) -> None:
         raise typer.Exit(1)
 
 
-def _print_check(task: str) -> None:
-    _print(f"checking {task}")
-
-
 def _print(line: str) -> None:
     typer.echo(line, err=True)
-
-
-@contextmanager
-def _cell_progress() -> Iterator[Callable[[Outcome, int, int], None]]:
-    with live_count("cells") as show:
-
-        def watch(outcome: Outcome, settled: int, count: int) -> None:
-            show(settled, count, f"failed: {outcome.error}" if outcome.error else "", urgent=bool(outcome.error))
-
-        yield watch
-
-
-@contextmanager
-def _training_progress() -> Iterator[Callable[[str, int, int, float], None]]:
-    with live_count("training") as show:
-
-        def watch(name: str, step: int, steps: int, loss: float) -> None:
-            show(step, steps, f"{name}, loss {loss:.3f}")
-
-        yield watch

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relprop.cli import given as givens
+from relprop.cli.given import refuse
 from relprop.cli.outputs import Outputs, present, write_one_of_many
 from relprop.errors import InputError
 
@@ -70,8 +71,15 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a text, an image or a molecule, coloured. Also every line of a pipe or file, and a folder of images."""
-    givens.check_language_model(lm, model, generate=generate, continuation=continuation, against=against)
-    givens.check_molecule(smiles, text=text, pair=pair, file=file, lm=lm, question=question, context=context)
+    writing = {"generate": generate, "continuation": continuation, "against": against}
+    if lm is None:
+        refuse('--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...', **writing)
+    else:
+        refuse("give either --lm or --{name}, not both", model=model)
+    if smiles is not None:
+        refuse("give either --smiles or a text, not both", text=text)
+        others = {"pair": pair, "file": file, "lm": lm, "question": question, "context": context}
+        refuse("give either --smiles or --{name}, not both", **others)
     other = any(one is not None for one in (smiles, lm, question, context, pair, file))
     paths = None if other else givens.pictures(text)
     outputs = Outputs(html, png, json)
@@ -81,7 +89,7 @@ def explain(
     elif smiles is not None:
         given = [smiles]
     else:
-        given = list(paths) if paths else givens.texts(text, pair, file)
+        given = list(paths or givens.texts(text, pair, file))
     if folder:
         outputs.check_folders()
     else:
@@ -94,32 +102,30 @@ def explain(
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
     whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     targets = [one if one in whole else class_target(one, explainer.labels) for one in target] if target else [None]
-    givens.check_reads_graphs(explainer, smiles, words=words, contour=contour)
-    if paths and explainer.reader.name == "images":
-        _refuse_for_images(words=words, drop_special=drop_special)
-    if folder and ledger:
-        raise InputError("--ledger is for one image, not for a folder")
+    reads = explainer.reader.name
+    if reads == "graphs":
+        refuse("--{name} is not for graphs", words=words, contour=contour)
+    else:
+        refuse(f"--{{name}} needs a model of graphs, this one reads {reads}: leave out --model", smiles=smiles)
+    if paths and reads == "images":
+        refuse("--{name} is for texts", words=words, drop_special=drop_special)
+    if folder:
+        refuse("--{name} is for one image, not for a folder", ledger=ledger)
     asked |= {"special": "drop"} if drop_special else {}
     if folder:
         _explain_folder(explainer, given, targets, outputs, asked, _contour(contour))
         return
-    if (generate, continuation, against) != (None, None, None):
+    if any(value is not None for value in writing.values()):
         if len(given) * len(names) > 1 and outputs.files:
             raise InputError("one file holds one continuation: give one prompt and one method, or --json -")
-        asked |= {"generate": generate, "continuation": continuation, "against": against}
+        asked |= writing
     found = [one for each in _explained(explainer, given, targets, asked) for one in each]
     rings = _contour(contour) if paths else None
     present([one.words() if words else one for one in found], outputs, ledger, rings)
 
 
-def _refuse_for_images(**given: bool) -> None:
-    for name, value in given.items():
-        if value:
-            raise InputError(f"--{name.replace('_', '-')} is for texts")
-
-
 def _explained(
-    explainer: Explainer, given: Sequence[Any], targets: Sequence[Any], asked: dict[str, Any]
+    explainer: Explainer, given: Sequence[object], targets: Sequence[object], asked: dict[str, Any]
 ) -> list[list[Explanation]]:
     """Each text, image or graph: every target by every method."""
     if not given:
@@ -131,20 +137,27 @@ def _explained(
 def _explain_folder(
     explainer: Explainer,
     paths: Sequence[Path],
-    targets: Sequence[Any],
+    targets: Sequence[object],
     outputs: Outputs,
     asked: dict[str, Any],
     contour: Contour,
 ) -> None:
     """Every picture of a folder; one that cannot be read is named at the end, and the others go on."""
     from relprop.progress import tracked
+    from relprop.readers.picture import opened_picture
 
     size = asked["batch_size"]
     if size < 1:
         raise InputError(f"batch_size must be at least 1, got {size}")
     failed: list[str] = []
     for chunk in tracked([paths[k : k + size] for k in range(0, len(paths), size)], "explaining"):
-        good = [path for path in chunk if _readable(path, failed)]
+        good = []
+        for path in chunk:
+            try:
+                opened_picture(path)
+                good.append(path)
+            except InputError as error:
+                failed.append(str(error))
         for path, found in zip(good, _explained(explainer, good, targets, {**asked, "progress": False}), strict=True):
             write_one_of_many(path.name, found, outputs, contour)
     typer.echo(f"explained {len(paths) - len(failed)} of {len(paths)} images", err=True)
@@ -152,25 +165,14 @@ def _explain_folder(
         raise InputError("; ".join(failed))
 
 
-def _readable(path: Path, failed: list[str]) -> bool:
-    from relprop.readers.picture import opened_picture
-
+def _contour(given: str | None) -> Contour:
     try:
-        opened_picture(path)
-    except InputError as error:
-        failed.append(str(error))
-        return False
-    return True
-
-
-def _contour(given: str | None) -> Any:
-    try:
-        return given if given in (None, "mean") else float(given)
+        return None if given is None else "mean" if given == "mean" else float(given)
     except ValueError:
         raise InputError(f'--contour is a number or "mean", got "{given}"') from None
 
 
-def _options(given: list[str]) -> dict[str, Any]:
+def _options(given: list[str]) -> dict[str, object]:
     """NAME=VALUE as Python reads the value; what it cannot read is a word."""
     options = {}
     for one in given:
@@ -184,7 +186,7 @@ def _options(given: list[str]) -> dict[str, Any]:
     return options
 
 
-def class_target(target: str | None, labels: dict[int, str]) -> Any:
+def class_target(target: str | None, labels: dict[int, str]) -> object:
     """'positive', '1', or 'positive,negative' for a difference. A class name may hold commas itself."""
     if target is None or target in labels.values():
         return target

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,33 +19,36 @@ SENTENCE = "a gorgeous, witty, seductive movie."
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
-def texts(text: str | None, pair: str | None, file: Path | None) -> list[Any]:
+def texts(text: str | None, pair: str | None, file: Path | None) -> Sequence[str | tuple[str, str]]:
     """The text, or every line of the file or of standard input."""
     if text is not None and file is not None:
         raise InputError("give either a text or --file, not both")
     if file is not None:
-        found = _lines(_content(file), f'"{file}"')
+        found = _lines(_text(file), f'"{file}"')
     elif text is None or text == "-":
         if sys.stdin.isatty():
             raise InputError('there is nothing to explain: relprop explain "your text" (or --file, or a pipe)')
-        found = _lines(typer.get_binary_stream("stdin").read(), "standard input")
+        found = _lines(_decoded(typer.get_binary_stream("stdin").read(), "standard input"), "standard input")
     else:
         found = [text]
     return found if pair is None else [(one, pair) for one in found]
 
 
-def _content(file: Path) -> bytes:
+def _text(file: Path) -> str:
     try:
-        return file.read_bytes()
+        return _decoded(file.read_bytes(), f'"{file}"')
     except OSError as error:
         raise InputError(f'cannot read "{file}": {error.strerror}') from error
 
 
-def _lines(content: bytes, where: str) -> list[str]:
+def _decoded(content: bytes, where: str) -> str:
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{where} is not UTF-8 text (at byte {error.start})") from error
+
+
+def _lines(text: str, where: str) -> list[str]:
     lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
     if not lines:
         raise InputError(f"the text is empty: {where} has no line to explain")
@@ -82,42 +86,17 @@ def question_and_context(
     contexts = [one for one in (context, text, file) if one is not None]
     if len(contexts) != 1:
         raise InputError("a question needs one context: --context TEXT, --file FILE, or the text itself")
-    if not isinstance(contexts[0], Path):
-        return question, contexts[0]
-    try:
-        return question, contexts[0].read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f'cannot read "{contexts[0]}": {getattr(error, "strerror", None) or error}') from error
+    return question, _text(contexts[0]) if isinstance(contexts[0], Path) else contexts[0]
 
 
-def check_language_model(lm: str | None, model: str | None, **given: Any) -> None:
-    """What goes with a language model goes with no other; one model is enough."""
-    if lm is not None and model is not None:
-        raise InputError("give either --lm or --model, not both")
+def refuse(message: str, **given: object) -> None:
+    """Raise if one of the options was given; {name} in the message is the option's."""
     for name, value in given.items():
-        if lm is None and value is not None:
-            raise InputError(f'--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...')
+        if value is not None and value is not False:
+            raise InputError(message.format(name=name.replace("_", "-")))
 
 
-def check_molecule(smiles: str | None, **given: Any) -> None:
-    """A molecule is all that is asked about."""
-    for name, value in given.items():
-        if smiles is not None and value is not None:
-            kind = "a text" if name == "text" else f"--{name}"
-            raise InputError(f"give either --smiles or {kind}, not both")
-
-
-def check_reads_graphs(explainer: Explainer, smiles: str | None, **given: Any) -> None:
-    """Raise if the model does not read molecules, or if something is asked that graphs do not have."""
-    reads = explainer.reader.name
-    if smiles is not None and reads != "graphs":
-        raise InputError(f"--smiles needs a model of graphs, this one reads {reads}: leave out --model")
-    for name, value in given.items():
-        if reads == "graphs" and value:
-            raise InputError(f"--{name} is not for graphs")
-
-
-def example(explainer: Explainer) -> Any:
+def example(explainer: Explainer) -> object:
     """What a model is checked with, unless something is given; for superpixels a bright stroke on black."""
     reads = getattr(explainer.reader, "reads", None)
     if reads is None:

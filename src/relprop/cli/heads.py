@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from relprop.cli.explain import MODEL
-from relprop.cli.outputs import Outputs
+from relprop.cli.outputs import Outputs, print_table
 
 if TYPE_CHECKING:
     from relprop.heads import Heads
@@ -47,35 +47,6 @@ def heads(
     _show_heads(found)
     if save:
         found.save(save)
-    _draw_heads(found, offsets, map)
-    for path in (save, offsets, map):
-        if path is not None:
-            typer.echo(f"wrote {path}", err=True)
-
-
-def _show_heads(found: Heads) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Column, Table
-
-    numbers = [Column(name, justify="right") for name in ("block", "head", "share", "threshold")]
-    table = Table(*numbers[:2], "kind", "what it looks at", *numbers[2:], header_style="bold", box=SIMPLE_HEAD)
-    for one in found.findings():
-        share = (f"{one.share:.3f}", f"{one.threshold:.3f}")
-        table.add_row(str(one.block), str(one.head), one.kind, one.what, *share)
-    if found.both.any():
-        Console().print(table)
-    else:
-        typer.echo(found.nearest())
-    kinds = [kind for row in found.kinds() for kind in row]
-    named = ("positional", "syntactic", "positional and syntactic", "neither")
-    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in named)
-    skipped = f", {found.skipped} too long and skipped" if found.skipped else ""
-    typer.echo(f"{found.model}, {found.shape[0]} blocks of {found.shape[1]} heads: {counts}")
-    typer.echo(f"{found.corpus}: {found.sentences:,} sentences, {found.words:,} words, {found.rows:,} tokens{skipped}")
-
-
-def _draw_heads(found: Heads, offsets: Path | None, map: Path | None) -> None:
     from relprop.heads.treebank import offset_shares
     from relprop.render import heads as figures
 
@@ -84,3 +55,26 @@ def _draw_heads(found: Heads, offsets: Path | None, map: Path | None) -> None:
         figures.save(figures.offsets_figure(by_relation, f"{found.corpus} ({found.sentences:,} sentences)"), offsets)
     if map:
         figures.save(figures.heads_figure(found.kinds(), found.model), map)
+    for path in (save, offsets, map):
+        if path is not None:
+            typer.echo(f"wrote {path}", err=True)
+
+
+def _show_heads(found: Heads) -> None:
+    from rich.table import Column
+
+    if found.both.any():
+        numbers = [Column(name, justify="right") for name in ("block", "head", "share", "threshold")]
+        rows = [
+            (str(one.block), str(one.head), one.kind, one.what, f"{one.share:.3f}", f"{one.threshold:.3f}")
+            for one in found.findings()
+        ]
+        print_table([*numbers[:2], "kind", "what it looks at", *numbers[2:]], rows)
+    else:
+        typer.echo(found.nearest())
+    kinds = [kind for row in found.kinds() for kind in row]
+    named = ("positional", "syntactic", "positional and syntactic", "neither")
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in named)
+    skipped = f", {found.skipped} too long and skipped" if found.skipped else ""
+    typer.echo(f"{found.model}, {found.shape[0]} blocks of {found.shape[1]} heads: {counts}")
+    typer.echo(f"{found.corpus}: {found.sentences:,} sentences, {found.words:,} words, {found.rows:,} tokens{skipped}")

@@ -12,6 +12,9 @@ import typer
 from relprop.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Column
+
     from relprop.explanation import Explanation
     from relprop.render.image.overlay import Contour
 
@@ -54,6 +57,20 @@ class Outputs:
                 path.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise InputError(f'cannot make the folder "{path}": {error.strerror}') from error
+
+
+def print_table(
+    columns: Sequence[str | Column], rows: Iterable[Sequence[RenderableType]], *, pad_edge: bool = True
+) -> None:
+    """A table as all commands print it."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, header_style="bold", box=SIMPLE_HEAD, pad_edge=pad_edge)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
 
 
 def present(found: Sequence[Explanation], outputs: Outputs, ledger: bool = False, contour: Contour = None) -> None:

@@ -95,12 +95,14 @@ class Graph:
         return table
 
 
-def _shape(values: Any) -> str:
+def _shape(values: ArrayLike) -> str:
     array = np.asarray(values)
     return f"an array {list(array.shape)} of {array.dtype}"
 
 
-def batch(graphs: Sequence[Graph], device: Any = None, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+def batch(
+    graphs: Sequence[Graph], device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
     """The model's inputs for padded graphs: nodes, adjacency, and a mask whose first column is the virtual node."""
     width = max(map(len, graphs))
     features = graphs[0].nodes.shape[1]

@@ -1,19 +1,23 @@
 """Methods: pure functions `method(model, inputs, target, **options)` that return an `Attribution`.
 
-Importing this package fills the registry. Notation in the docstrings: A_b = attention of block b after the softmax,
-G_b = its gradient, R_b = its relevance, E_h = mean over heads, ()+ = positive part, I = identity; blocks b = 1..B. The
-read-out row is the row of the last block's output that the head reads ([CLS], the last token).
+Importing this package tells the registry which module holds which method. Notation in the docstrings: A_b = attention
+of block b after the softmax, G_b = its gradient, R_b = its relevance, E_h = mean over heads, ()+ = positive part, I =
+identity; blocks b = 1..B. The read-out row is the row of the last block's output that the head reads ([CLS], the last
+token).
 """
 
-from relprop.methods import attention, baseline, decomposition, flow, gradient, perturbation, relevance, shapley
+from relprop.registry import METHODS
 
-__all__ = [
-    "attention",
-    "baseline",
-    "decomposition",
-    "flow",
-    "gradient",
-    "perturbation",
-    "relevance",
-    "shapley",
-]
+_METHODS_OF = {
+    "attention": "attention_last rollout gae cam grad_cam grad_sam attcat",
+    "baseline": "random",
+    "decomposition": "alti",
+    "flow": "attention_flow",
+    "gradient": "gradient gradient_x_input integrated_gradients smoothgrad",
+    "perturbation": "occlusion",
+    "relevance": "lrp_ah lrp_ln lrp_ah_ln lrp_conservative lrp_carried attn_lrp "
+    "lrp partial_lrp transformer_attribution mask_lrp",
+    "shapley": "shapley",
+}
+for _module, _names in _METHODS_OF.items():
+    METHODS.homes |= dict.fromkeys(_names.split(), f"{__name__}.{_module}")

@@ -14,7 +14,6 @@ from relprop.engine.capture import CaptureOptions, HeadMask
 from relprop.engine.passes import propagate
 from relprop.engine.sources import At
 from relprop.errors import InputError, OneByOneError
-from relprop.heads import corrupted, heads_of, known_heads
 from relprop.methods.block_maps import (
     BlockMaps,
     Variant,
@@ -222,6 +221,8 @@ def mask_lrp(
 
 def _head_mask(model: nn.Module, mask: Mask, corrupt: float, seed: int) -> Tensor | None:
     """The head mask [blocks, heads]; None for every head."""
+    from relprop.heads import corrupted, heads_of, known_heads
+
     if isinstance(mask, str):
         return torch.as_tensor(heads_of(model).mask(mask, corrupt=corrupt, seed=seed))
     if mask is None:

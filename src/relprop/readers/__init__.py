@@ -6,15 +6,21 @@ group "relprop.readers": a function of (model, processor) that returns a reader,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Collection, Sequence
 from importlib.metadata import entry_points
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from relprop.engine.model_call import generates
 from relprop.errors import InputError
+from relprop.model_config import config_value
 from relprop.part import Part
 from relprop.types import Attribution
+
+if TYPE_CHECKING:
+    from relprop.metrics import Nodes, Tokens
 
 Row = TypeVar("Row")  # one example as the model reads it
 
@@ -24,7 +30,7 @@ class Reader(Protocol[Row]):
 
     name: str  # what it reads, as messages say it: "texts"
 
-    def read(self, given: Any, max_length: int | None = None) -> Row:
+    def read(self, given: object, max_length: int | None = None) -> Row:
         """One example. Raises InputError for what cannot be read."""
 
     def batches(self, rows: Sequence[Row], size: int) -> list[list[int]]:
@@ -34,18 +40,18 @@ class Reader(Protocol[Row]):
         """A batch: the model's keyword arguments."""
 
     def options(
-        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[Row], inputs: dict[str, Tensor]
-    ) -> dict[str, Any]:
+        self, known: Collection[str], given: dict[str, object], rows: Sequence[Row], inputs: dict[str, Tensor]
+    ) -> dict[str, object]:
         """A method's options with this modality's defaults. `known`: the options that the method has."""
 
     def parts(self, row: Row, found: Attribution, number: int) -> tuple[Part, ...]:
         """The parts of one example: its units with the scores of row `number` of the batch."""
 
-    def hidden(self, rows: Sequence[Row], inputs: dict[str, Tensor], replacement: str | int | None) -> Any:
+    def hidden(self, rows: Sequence[Row], inputs: dict[str, Tensor], replacement: str | int | None) -> Tokens | Nodes:
         """A batch whose units metrics can hide."""
 
 
-def read_all(reader: Reader[Row], given: Sequence[Any], max_length: int | None = None) -> list[Row]:
+def read_all(reader: Reader[Row], given: Sequence[object], max_length: int | None = None) -> list[Row]:
     """Every example read; an error names the example where there are several."""
     rows = []
     for number, one in enumerate(given):
@@ -58,19 +64,23 @@ def read_all(reader: Reader[Row], given: Sequence[Any], max_length: int | None =
 
 
 def reader_of(model: nn.Module, processor: Any) -> Reader[Any]:
-    """The reader of a model, chosen by its signature, config and processor."""
-    from relprop.readers.decoder_text import SourceAndTargetReader, reads_and_writes
-    from relprop.readers.graph import GraphReader, reads_graphs
-    from relprop.readers.image import ImageReader
-    from relprop.readers.picture import is_image_processor
-    from relprop.readers.text import TextReader
-
+    """The reader of a model, chosen by its signature, config and processor. Only that one is imported."""
     for point in entry_points(group="relprop.readers"):
         other: Reader[Any] | None = point.load()(model, processor)
         if other is not None:
             return other
-    if reads_graphs(model):
+    if {"nodes", "adjacency"} <= set(inspect.signature(model.forward).parameters):
+        from relprop.readers.graph import GraphReader
+
         return GraphReader(model)
-    if is_image_processor(processor):
+    if "pixel_values" in (getattr(processor, "model_input_names", None) or []):
+        from relprop.readers.image import ImageReader
+
         return ImageReader(model, processor)
-    return SourceAndTargetReader(model, processor) if reads_and_writes(model) else TextReader(model, processor)
+    if generates(model) and config_value(model, "is_encoder_decoder"):
+        from relprop.readers.decoder_text import SourceAndTargetReader
+
+        return SourceAndTargetReader(model, processor)
+    from relprop.readers.text import TextReader
+
+    return TextReader(model, processor)

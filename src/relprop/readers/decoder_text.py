@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from relprop.engine.model_call import generates
 from relprop.errors import InputError, ModelError
-from relprop.model_config import config_value
 from relprop.readers import tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
@@ -20,17 +18,12 @@ from relprop.render.text.part import TextPart
 from relprop.types import Attribution, Unit
 
 
-def reads_and_writes(model: nn.Module) -> bool:
-    """Whether it is an encoder-decoder that generates text."""
-    return generates(model) and bool(config_value(model, "is_encoder_decoder"))
-
-
 class SourceAndTargetReader(TextReader):
     """A row's units are the source's tokens, then the decoder's own."""
 
     ids = ("input_ids", "decoder_input_ids")
 
-    def read(self, given: tokens.Text, max_length: int | None = None) -> TokenRow:
+    def read(self, given: object, max_length: int | None = None) -> TokenRow:
         """The source, with the tokens that the decoder starts from."""
         row, start = super().read(given, max_length), self._start
         units = [Unit(token, special=True, segment=1) for token in self.tokenizer.convert_ids_to_tokens(start)]
@@ -65,7 +58,7 @@ class SourceAndTargetReader(TextReader):
             batch["decoder_attention_mask"] = torch.tensor(mask, device=device)
         return batch
 
-    def hidden(self, rows: Sequence[TokenRow], inputs: dict[str, Tensor], replacement: str | int | None) -> Any:
+    def hidden(self, rows: Sequence[TokenRow], inputs: dict[str, Tensor], replacement: str | int | None) -> NoReturn:
         raise InputError("evaluate is for models that read one text, not for an encoder-decoder that writes another")
 
     def parts(self, row: TokenRow, found: Attribution, number: int) -> tuple[TextPart, ...]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,11 +24,6 @@ from relprop.render.graph.part import GraphPart
 from relprop.types import Attribution
 
 
-def reads_graphs(model: nn.Module) -> bool:
-    """Whether the model takes nodes and the links between them."""
-    return {"nodes", "adjacency"} <= set(inspect.signature(model.forward).parameters)
-
-
 class GraphReader:
     """What a Graph Transformer says of its graphs."""
 
@@ -43,7 +37,7 @@ class GraphReader:
         """What the model's graphs are made from: "smiles", "superpixels", or nothing that it says."""
         return str(config_value(self.model, "reads", ""))
 
-    def read(self, given: Any, max_length: int | None = None) -> Graph:
+    def read(self, given: object, max_length: int | None = None) -> Graph:
         if max_length is not None:
             raise InputError("max_length is for texts; a graph is read whole")
         return self._fitting(self._graph(given))
@@ -89,11 +83,11 @@ class GraphReader:
         return batch(rows, first.device, first.dtype)
 
     def options(
-        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[Graph], inputs: dict[str, Tensor]
-    ) -> dict[str, Any]:
+        self, known: Collection[str], given: dict[str, object], rows: Sequence[Graph], inputs: dict[str, Tensor]
+    ) -> dict[str, object]:
         return given
 
-    def hidden(self, rows: Sequence[Graph], inputs: dict[str, Tensor], replacement: Any = None) -> Nodes:
+    def hidden(self, rows: Sequence[Graph], inputs: dict[str, Tensor], replacement: str | int | None = None) -> Nodes:
         """A batch whose nodes metrics can take out; nothing takes their place."""
         return Nodes(inputs)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import NoReturn
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
 from relprop.readers.patches import patch_grid
-from relprop.readers.picture import frame, opened_picture, pixels
+from relprop.readers.picture import Numbers, Processor, frame, opened_picture, pixels
 from relprop.render.image.part import Frame, ImagePart
 from relprop.types import Attribution
 
@@ -36,12 +35,12 @@ class ImageReader:
 
     name = "images"
 
-    def __init__(self, model: nn.Module, processor: Any) -> None:
+    def __init__(self, model: nn.Module, processor: Processor) -> None:
         self.model = model
         self.processor = processor
         self._frames: dict[tuple[int, int], Frame] = {}
 
-    def read(self, given: Any, max_length: int | None = None) -> PixelRow:
+    def read(self, given: object, max_length: int | None = None) -> PixelRow:
         if max_length is not None:
             raise InputError("max_length is for texts; an image is read whole")
         picture = opened_picture(given)
@@ -61,15 +60,15 @@ class ImageReader:
         return {"pixel_values": self._as_input(torch.stack([row.values for row in rows]))}
 
     def options(
-        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[PixelRow], inputs: dict[str, Tensor]
-    ) -> dict[str, Any]:
+        self, known: Collection[str], given: dict[str, object], rows: Sequence[PixelRow], inputs: dict[str, Tensor]
+    ) -> dict[str, object]:
         """What options mean for images: integrated gradients starts from black."""
         if "baseline" not in known:
             return given
         black = [pixels(self.processor, Image.new("RGB", row.picture.size)) for row in rows]
         return {"baseline": torch.stack(black).to(inputs["pixel_values"]), **given}
 
-    def hidden(self, rows: Sequence[PixelRow], inputs: dict[str, Tensor], replacement: str | int | None) -> Any:
+    def hidden(self, rows: Sequence[PixelRow], inputs: dict[str, Tensor], replacement: str | int | None) -> NoReturn:
         raise InputError("evaluate compares methods on texts and graphs; for images see relprop.metrics")
 
     def parts(self, row: PixelRow, found: Attribution, number: int) -> tuple[ImagePart, ...]:
@@ -83,7 +82,7 @@ class ImageReader:
         return values.to(device_of(self.model), first.dtype)
 
 
-def _on_grid(found: Attribution, number: int, values: Tensor) -> tuple[np.ndarray[Any, np.dtype[np.float64]], float]:
+def _on_grid(found: Attribution, number: int, values: Tensor) -> tuple[Numbers, float]:
     """Scores of patches or of pixels as [rows, columns], and what other tokens have."""
     ((part, every),) = found.parts.items()
     scores = every[number].double().cpu()

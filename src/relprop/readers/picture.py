@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,11 +18,12 @@ from relprop.render.image.part import Frame
 
 Picture = Image.Image
 Numbers = NDArray[np.float64]
+Processor = Callable[..., Mapping[str, object]]  # called with images=[...] and return_tensors
 
 TURNED = "the image processor turns or mirrors the picture: scores cannot be put back on it"
 
 
-def opened_picture(given: Any) -> Picture:
+def opened_picture(given: object) -> Picture:
     """A path, a Pillow image or an array as a picture of three colours, turned upright."""
     if isinstance(given, str | os.PathLike):
         with _reading(f'"{os.fsdecode(given)}"'), Image.open(given) as image:
@@ -104,12 +105,7 @@ def _from_array(array: NDArray[Any]) -> Picture:
     return _rgb(Image.fromarray(array.astype(np.uint8)))
 
 
-def is_image_processor(processor: Any) -> bool:
-    """Told by what it makes."""
-    return "pixel_values" in (getattr(processor, "model_input_names", None) or [])
-
-
-def pixels(processor: Any, picture: Picture) -> Tensor:
+def pixels(processor: Processor, picture: Picture) -> Tensor:
     """What the model reads: [colours, height, width]."""
     try:
         found = processor(images=[picture], return_tensors="pt")["pixel_values"]
@@ -122,7 +118,7 @@ def pixels(processor: Any, picture: Picture) -> Tensor:
     return found[0]
 
 
-def frame(processor: Any, size: tuple[int, int]) -> Frame:
+def frame(processor: Processor, size: tuple[int, int]) -> Frame:
     """Found by what the processor does to ramps of grey, whatever mixture of scaling, cropping and padding that is."""
     probe = _ProcessorProbe(processor, size)
     (left, right), (top, bottom) = probe.edges(0), probe.edges(1)
@@ -132,7 +128,7 @@ def frame(processor: Any, size: tuple[int, int]) -> Frame:
 class _ProcessorProbe:
     """Shows a processor pictures of one size (width, height), and tells which grey is where."""
 
-    def __init__(self, processor: Any, size: tuple[int, int]) -> None:
+    def __init__(self, processor: Processor, size: tuple[int, int]) -> None:
         self._processor, self._size = processor, size
         self._black = self._made(Image.new("RGB", size, "black"))
         self._span = self._made(Image.new("RGB", size, "white")) - self._black

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
-from relprop.heads import Heads, identify, known_heads
-from relprop.metrics import Tokens
 from relprop.model_config import config_value
 from relprop.readers import tokens
-from relprop.readers.tokens import Text, TokenRow
+from relprop.readers.tokens import TokenRow
 from relprop.render.text.part import TextPart
 from relprop.types import Attribution
+
+if TYPE_CHECKING:
+    from relprop.heads import Heads
+    from relprop.metrics import Tokens
 
 
 class TextReader:
@@ -33,7 +35,7 @@ class TextReader:
         self.model = model
         self.tokenizer = tokenizer
 
-    def read(self, given: Text, max_length: int | None = None) -> TokenRow:
+    def read(self, given: object, max_length: int | None = None) -> TokenRow:
         return tokens.encode(self.tokenizer, given, self.limit(max_length))
 
     def limit(self, max_length: int | None = None) -> int | None:
@@ -69,10 +71,10 @@ class TextReader:
         return {name: values for name, values in batch.items() if name in taken}
 
     def options(
-        self, known: Mapping[str, Any], given: dict[str, Any], rows: Sequence[TokenRow], inputs: dict[str, Tensor]
-    ) -> dict[str, Any]:
+        self, known: Collection[str], given: dict[str, object], rows: Sequence[TokenRow], inputs: dict[str, Tensor]
+    ) -> dict[str, object]:
         """Integrated gradients starts with all but the special tokens masked; head masks may be given by name."""
-        settled: dict[str, Any] = {}
+        settled: dict[str, object] = {}
         mask: int | None = self.tokenizer.mask_token_id
         hidden = self.padding if mask is None else mask
         if "baseline" in known and hidden is not None:
@@ -98,14 +100,18 @@ class TextReader:
                 f'the tokenizer has no "{replacement}" token; replacement is a token id, None to leave tokens out'
                 + (f', or "{have[0]}"' if have else "")
             )
+        from relprop.metrics import Tokens
+
         return Tokens(inputs, tokens.content(self.tokenizer, rows), token)
 
     @cached_property
     def heads(self) -> Heads:
         """The syntactic and positional heads: saved beside the model, or found on relprop's own sample."""
+        from relprop.heads import identify, known_heads
+
         return known_heads(self.model) or identify(self.model, self.tokenizer)
 
-    def _with_mask(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _with_mask(self, options: dict[str, Any]) -> dict[str, object]:
         """A head mask given by name, as an array."""
         if not isinstance(options.get("mask"), str):
             return options

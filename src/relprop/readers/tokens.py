@@ -6,7 +6,7 @@ import re
 import unicodedata
 import warnings
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from relprop.errors import InputError
 from relprop.model_config import config_value
 from relprop.types import Unit
 
-Text = str | tuple[str, str]
 _ENDLESS = 1_000_000  # transformers' stand-in for "no limit" is larger than this
 
 # A word: one Chinese or Japanese character; letters and digits with inner apostrophes or decimal points; blanks; a run
@@ -50,7 +49,7 @@ class TokenRow:
         return self.ids.get("decoder_input_ids", self.ids["input_ids"])
 
 
-def parts_of(text: Text) -> tuple[str, ...]:
+def parts_of(text: object) -> tuple[str, ...]:
     """The text, or the two texts of a pair, checked."""
     parts = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, tuple | list) else ()
     if not parts or len(parts) > 2 or not all(isinstance(part, str) for part in parts):
@@ -63,7 +62,7 @@ def parts_of(text: Text) -> tuple[str, ...]:
     return parts
 
 
-def limit_of(model: nn.Module, tokenizer: Any) -> int | None:
+def limit_of(model: nn.Module, tokenizer: object) -> int | None:
     """How many tokens the model can read; None where it does not say."""
     limits = [getattr(tokenizer, "model_max_length", None), _positions(model)]
     known = [int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _ENDLESS]
@@ -80,10 +79,10 @@ def _positions(model: nn.Module) -> int | None:
     return count
 
 
-def encode(tokenizer: Any, text: Text, limit: int | None) -> TokenRow:
+def encode(tokenizer: Any, text: object, limit: int | None) -> TokenRow:
     """Token ids and units of one text, cut to `limit` tokens."""
     parts = parts_of(text)
-    options: dict[str, Any] = {"return_special_tokens_mask": True, "return_attention_mask": False}
+    options = {"return_special_tokens_mask": True, "return_attention_mask": False}
     if tokenizer.is_fast:
         options["return_offsets_mapping"] = True
     whole = tokenizer(*parts, **options, verbose=False)
@@ -102,7 +101,7 @@ def encode(tokenizer: Any, text: Text, limit: int | None) -> TokenRow:
     return TokenRow(ids_of(tokenizer, kept), units, note, parts)
 
 
-def ids_of(tokenizer: Any, encoding: Mapping[str, Any]) -> dict[str, list[int]]:
+def ids_of(tokenizer: object, encoding: Mapping[str, Iterable[int]]) -> dict[str, list[int]]:
     """What the tokenizer makes for the model, but for the attention mask, which follows from the length."""
     names = [name for name in getattr(tokenizer, "model_input_names", ["input_ids"]) if name in encoding]
     return {name: list(encoding[name]) for name in dict.fromkeys(["input_ids", *names]) if name != "attention_mask"}
@@ -183,7 +182,9 @@ def _short(text: str) -> str:
     return repr(text) if len(text) <= 40 else f"{text[:40]!r}..."
 
 
-def pad(tokenizer: Any, rows: Sequence[TokenRow], pad_id: int | None, device: Any = None) -> dict[str, Tensor]:
+def pad(
+    tokenizer: object, rows: Sequence[TokenRow], pad_id: int | None, device: torch.device | None = None
+) -> dict[str, Tensor]:
     """A padded batch, on the tokenizer's own side, with its attention mask."""
     fill = {"input_ids": pad_id or 0, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
     batch = {name: _even(tokenizer, [row.ids[name] for row in rows], fill.get(name, 0)) for name in rows[0].ids}
@@ -191,23 +192,23 @@ def pad(tokenizer: Any, rows: Sequence[TokenRow], pad_id: int | None, device: An
     return {name: values.to(device) for name, values in batch.items()}
 
 
-def content(tokenizer: Any, rows: Sequence[TokenRow]) -> Tensor:
+def content(tokenizer: object, rows: Sequence[TokenRow]) -> Tensor:
     """Where a padded batch holds the texts' own tokens: no special ones, no padding."""
     return _even(tokenizer, [[int(not unit.special) for unit in row.units] for row in rows], 0).bool()
 
 
-def _even(tokenizer: Any, rows: Sequence[list[int]], filler: int) -> Tensor:
+def _even(tokenizer: object, rows: Sequence[list[int]], filler: int) -> Tensor:
     width = max(len(row) for row in rows)
     blanks = [[filler] * (width - len(row)) for row in rows]
     return torch.tensor([b + row if pads_left(tokenizer) else row + b for row, b in zip(rows, blanks, strict=True)])
 
 
-def unpad(tokenizer: Any, scores: Tensor, row: TokenRow) -> list[float]:
+def unpad(tokenizer: object, scores: Tensor, row: TokenRow) -> list[float]:
     """One example's scores, without its padding."""
     count = len(row.units)
     values: list[float] = (scores[-count:] if pads_left(tokenizer) else scores[:count]).double().tolist()
     return values
 
 
-def pads_left(tokenizer: Any) -> bool:
+def pads_left(tokenizer: object) -> bool:
     return getattr(tokenizer, "padding_side", "right") == "left"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from relprop.render.palette import SIGNED, Film
 from relprop.render.visible import visible
 
 RELATIVE = "relative to the strongest scores of each"
@@ -17,6 +18,8 @@ class Map(Protocol):
 
     @property
     def method(self) -> str: ...
+    @property
+    def film(self) -> Film: ...
 
 
 M = TypeVar("M", bound=Map)
@@ -40,6 +43,11 @@ class MapGrid(Generic[M]):
 
     methods: tuple[str, ...]
     rows: tuple[GridRow[M], ...]
+
+
+def films(maps: Sequence[Map]) -> list[Film]:
+    """The films in use, which a legend must tell."""
+    return sorted({one.film for one in maps}, key=lambda film: film is not SIGNED)
 
 
 def map_grid(maps: Sequence[M], subject: Callable[[M], Hashable]) -> MapGrid[M]:

@@ -53,17 +53,10 @@ def offsets_figure(shares: Mapping[str, Mapping[int, float]], title: str) -> Fig
 def _bars(axis: Axes, relation: str, shares: Mapping[int, float]) -> None:
     best = max(shares, key=lambda offset: shares[offset], default=None)
     near = {offset: share for offset, share in shares.items() if abs(offset) <= REACH}
-    axis.bar(list(near), list(near.values()), color=["#d55e00" if i == best else "#7a8794" for i in near], width=0.8)
-    if best is not None and best in near:
-        axis.annotate(
-            f"{best:+d}: {near[best]:.2f}",
-            (best, near[best]),
-            (0, 2),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-            color=INK,
-        )
+    colours = ["#d55e00" if i == best else "#7a8794" for i in near]
+    bars = axis.bar(list(near), list(near.values()), color=colours, width=0.8)
+    marked = [f"{i:+d}: {share:.2f}" if i == best else "" for i, share in near.items()]
+    axis.bar_label(bars, marked, padding=2, fontsize=8, color=INK)
     beyond = sum(shares.values()) - sum(near.values())
     note = f"\n{beyond:.2f} farther" if beyond >= 0.005 else ""
     axis.set_title(f"{relation}{note}", fontsize=9, color=INK)

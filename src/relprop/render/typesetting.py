@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from matplotlib import get_data_path
 from matplotlib.figure import Figure
@@ -144,8 +145,9 @@ def blank_figure(width: float, height: float) -> Figure:
 def draw_run(figure: Figure, placed: PlacedRun, baseline: float) -> None:
     word = placed.word
     if word.background:
-        corner = 0.0 if placed.joined else word.face.box / 7
-        draw_box(figure, placed.x, baseline - word.face.below, word.width, word.face.box, word.background, corner)
+        low, corner = baseline - word.face.below, 0.0 if placed.joined else word.face.box / 7
+        style = {"facecolor": word.background, "linewidth": 0}
+        draw_box(figure, placed.x, low, word.width, word.face.box, corner, **style)
     font = FontProperties(fname=str(word.face.font), size=word.face.size)
     text = figure.text(
         placed.x + word.face.pad,
@@ -159,12 +161,12 @@ def draw_run(figure: Figure, placed: PlacedRun, baseline: float) -> None:
     text.set_usetex(False)
 
 
-def draw_box(figure: Figure, x: float, y: float, width: float, height: float, colour: str, corner: float = 0.0) -> None:
-    style = f"round,pad=0,rounding_size={corner}"
+def draw_box(
+    figure: Figure, x: float, y: float, width: float, height: float, corner: float = 0.0, **style: Any
+) -> None:
+    shape = f"round,pad=0,rounding_size={corner}"
     inches = figure.dpi_scale_trans
-    figure.add_artist(
-        FancyBboxPatch((x, y), width, height, boxstyle=style, facecolor=colour, linewidth=0, transform=inches)
-    )
+    figure.add_artist(FancyBboxPatch((x, y), width, height, boxstyle=shape, transform=inches, **style))
 
 
 @cache

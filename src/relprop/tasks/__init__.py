@@ -11,27 +11,29 @@ from typing import Any
 
 from torch import nn
 
+from relprop.engine.model_call import answers_questions, fills_masks, generates
 from relprop.readers import Reader
+from relprop.readers.text import TextReader
+from relprop.tasks.classes import ClassScore
 from relprop.tasks.task import Answered, Query, Task
 
 __all__ = ["Answered", "Query", "Task", "task_of"]
 
 
 def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
-    """The task of a model, chosen by its signature and config."""
-    from relprop.engine.model_call import answers_questions, fills_masks, generates
-    from relprop.readers.text import TextReader
-    from relprop.tasks.answers import AnswerSpan
-    from relprop.tasks.classes import ClassScore
-    from relprop.tasks.token import TokenScore
-
+    """The task of a model, chosen by its signature and config. Only that one is imported."""
     for point in entry_points(group="relprop.tasks"):
         other: Task | None = point.load()(model, reader)
         if other is not None:
             return other
-    if isinstance(reader, TextReader):
-        if answers_questions(model):
-            return AnswerSpan(model, reader)
-        if generates(model) or (fills_masks(model) and reader.tokenizer.mask_token_id is not None):
-            return TokenScore(model, reader)
+    if not isinstance(reader, TextReader):
+        return ClassScore(model, reader)
+    if answers_questions(model):
+        from relprop.tasks.answers import AnswerSpan
+
+        return AnswerSpan(model, reader)
+    if generates(model) or (fills_masks(model) and reader.tokenizer.mask_token_id is not None):
+        from relprop.tasks.token import TokenScore
+
+        return TokenScore(model, reader)
     return ClassScore(model, reader)

@@ -26,7 +26,7 @@ READ_AT_ONCE = 8  # windows, which are long
 Characters = tuple[int, int]
 
 
-def paired(given: Any, question: str | list[str] | None, context: str | list[str] | None) -> Any:
+def paired(given: object, question: str | list[str] | None, context: str | list[str] | None) -> Any:
     """A question with its context, or a list of both: one context serves many questions, and the other way round."""
     if given is not None or question is None or context is None:
         raise InputError("a question needs its context: explainer(question=..., context=...), and no other text")
@@ -79,7 +79,7 @@ class AnswerSpan:
     def name(self) -> str:
         return "questions"
 
-    def target(self, target: Any) -> Any:
+    def target(self, target: object) -> object:
         return target
 
     def check_evaluation(self) -> None:
@@ -88,15 +88,15 @@ class AnswerSpan:
             "relprop bench run song24-qa"
         )
 
-    def queries(self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None) -> list[Query]:
+    def queries(self, given: Sequence[object], targets: Sequence[object], max_length: int | None = None) -> list[Query]:
         """Of each context the window that answers, or that holds the answer which the target names."""
         every = [self._windows(one, max_length, _which(number, given)) for number, one in enumerate(given)]
         logits = iter(self._logits([window for own in every for window in own]))
         queries = []
-        for number, (one, target) in enumerate(zip(given, targets, strict=True)):
+        for number, target in enumerate(targets):
             windows = [next(logits) for _ in every[number]]
             try:
-                queries.append(_query(one[1], windows, target))
+                queries.append(_query(windows[0].window.texts[1], windows, target))
             except TargetError as error:
                 raise TargetError(f"{_which(number, given)}{error}") from None
         return queries
@@ -105,7 +105,7 @@ class AnswerSpan:
         assert query.answer is not None
         return query.answer
 
-    def _windows(self, pair: Any, max_length: int | None, which: str) -> list[TokenRow]:
+    def _windows(self, pair: object, max_length: int | None, which: str) -> list[TokenRow]:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise InputError(f"{which}a question needs its context: explainer(question=..., context=...)")
         question, context = pair
@@ -131,18 +131,18 @@ class AnswerSpan:
         return [found[i] for i in range(len(windows))]
 
 
-def _which(number: int, given: Sequence[Any]) -> str:
+def _which(number: int, given: Sequence[object]) -> str:
     return f"question {number} of the list: " if len(given) > 1 else ""
 
 
-def _output(outputs: Any, name: str) -> Tensor:
+def _output(outputs: object, name: str) -> Tensor:
     logits = output_field(outputs, name)
     if logits is None:
         raise ModelError(f"the model answers without {name}: relprop explains heads that score every token's place")
     return logits
 
 
-def _query(context: str, reads: Sequence[WindowLogits], target: Any) -> Query:
+def _query(context: str, reads: Sequence[WindowLogits], target: object) -> Query:
     """The window that is explained, and the target there."""
     number, span = _predicted(reads)
     characters = reads[number].characters(span)
@@ -172,13 +172,14 @@ def _promise(read: WindowLogits) -> float:
     return -torch.inf if read.best is None else read.lead(read.best)
 
 
-def _answers(target: Any) -> tuple[Any, ...]:
+def _answers(target: object) -> tuple[object, ...]:
     """A pair is two answers, unless it is the characters of one."""
-    pair = isinstance(target, tuple) and len(target) == 2 and not all(isinstance(one, Integral) for one in target)
-    return target if pair else (target,)
+    if isinstance(target, tuple) and len(target) == 2 and not all(isinstance(one, Integral) for one in target):
+        return target
+    return (target,)
 
 
-def _wanted(target: Any, context: str, predicted: WantedAnswer) -> WantedAnswer:
+def _wanted(target: object, context: str, predicted: WantedAnswer) -> WantedAnswer:
     if target is None or target in ANSWER_PARTS:
         return replace(predicted, part=target or "span")
     if isinstance(target, str):

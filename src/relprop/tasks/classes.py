@@ -25,13 +25,13 @@ class ClassScore:
     def name(self) -> str:
         return self.reader.name
 
-    def target(self, target: Any) -> Any:
+    def target(self, target: object) -> object:
         return target
 
     def check_evaluation(self) -> None:
         pass
 
-    def queries(self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None = None) -> list[Query]:
+    def queries(self, given: Sequence[object], targets: Sequence[object], max_length: int | None = None) -> list[Query]:
         rows = read_all(self.reader, given, max_length)
         return [Query(row, self.target(target)) for row, target in zip(rows, targets, strict=True)]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +16,15 @@ from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.loading import quiet
 from relprop.outputs import logits_of
-from relprop.readers import tokens
+from relprop.progress import tracked
+from relprop.readers import Reader, tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.registry import METHODS
 from relprop.render.generation.layout import continuation_target
 from relprop.render.text.part import TextPart
 from relprop.targets import Several, TokenAt
+from relprop.tasks.task import Task
 from relprop.tasks.token import TokenScore
 from relprop.types import Attribution, GeneratedToken, Ledger, Unit
 
@@ -30,14 +33,12 @@ RUNNER_UP = "runner-up"
 # How far logits may differ, relative to the largest, and still be called the same.
 _SAME = {torch.float64: 1e-5, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
-Track = Callable[[list[list[int]]], Iterable[list[int]]]  # the work's parts, perhaps with a progress bar
-
 
 @dataclass(frozen=True)
 class Generation:
     """What is to be explained: a continuation that the model writes, or a given one; perhaps against other tokens."""
 
-    generate: int | dict[str, Any] | None = None  # how many tokens, or settings of the model's `generate`
+    generate: int | dict[str, object] | None = None  # how many tokens, or settings of the model's `generate`
     continuation: str | None = None
     against: int | str | None = None  # a token by id or text, or "runner-up": the likeliest other one
     batch_size: int = 32
@@ -69,12 +70,20 @@ class Generation:
 
 
 def continued(
-    task: TokenScore, prompt: Any, wanted: Generation, methods: dict[str, dict[str, Any]], track: Track
+    reader: Reader[Any],
+    task: Task,
+    prompt: object,
+    wanted: Generation,
+    methods: dict[str, dict[str, object]],
+    progress: bool | None,
 ) -> list[Explanation]:
     """One continuation of a prompt, explained by each method with its options."""
+    if not isinstance(reader, TextReader):
+        raise InputError(f"generate, continuation and against are for language models, not for models of {reader.name}")
+    if not isinstance(task, TokenScore) or not task.generates:
+        raise ModelError("the model writes no text: generate, continuation and against are for language models")
     if not isinstance(prompt, str):
         raise InputError(f"a prompt is a text, got {prompt!r:.80}")
-    reader = task.text_reader
     row = _prompt(reader, prompt, wanted)
     ids = _given(reader, prompt, row, wanted) if wanted.generate is None else _generated(reader, row, wanted)
     written, units = _units(reader, prompt, row, ids)
@@ -82,14 +91,18 @@ def continued(
     logits, causal = _logits(reader, prefixes)
     others = _others(task, wanted.against, logits, ids)
     targets = [TokenAt(-1, *pair) for pair in zip(ids, others, strict=True)]
-    whole = replace(_longer(row, ids, units), texts=_texts(reader, prompt, written))
-    certainty = list(_certainty(task, logits, ids, others))
+    texts = (prompt, written) if _two_sided(reader) else (prompt + written,)
+    whole = replace(_longer(row, ids, units), texts=texts)
+    certain = list(_generated_tokens(task, logits, ids, others))
     found = []
     for method, options in methods.items():
         work = _Work(reader, prefixes, targets, method, options)
         shared = causal and _takes_several(method, options)
-        steps = work.shared(track) if shared else work.single(track, wanted.batch_size)
-        generated = tuple(map(_generated_token, steps, certainty))
+        steps = work.steps(shared, wanted.batch_size, progress)
+        generated = tuple(
+            replace(token, value=step.value, ledger=step.ledger, baseline=step.baseline)
+            for token, step in zip(certain, steps, strict=True)
+        )
         found.append(
             Explanation(
                 parts=_parts(reader, whole, prompt, steps),
@@ -102,10 +115,6 @@ def continued(
             )
         )
     return found
-
-
-def _texts(reader: TextReader, prompt: str, written: str) -> tuple[str, ...]:
-    return (prompt, written) if _two_sided(reader) else (prompt + written,)
 
 
 def _two_sided(reader: TextReader) -> bool:
@@ -250,7 +259,7 @@ def _last_rows(reader: TextReader, row: TokenRow, count: int) -> Tensor:
     return logits[0, -count:]
 
 
-def _others(task: TokenScore, against: Any, logits: Tensor, ids: Sequence[int]) -> list[int | None]:
+def _others(task: TokenScore, against: object, logits: Tensor, ids: Sequence[int]) -> list[int | None]:
     """For each token the one that it is explained against."""
     if against is None:
         return [None] * len(ids)
@@ -268,7 +277,7 @@ def _runner_up(row: Tensor, token: int) -> int:
     return int(second if first == token else first)
 
 
-def _takes_several(method: str, options: dict[str, Any]) -> bool:
+def _takes_several(method: str, options: dict[str, object]) -> bool:
     """Whether the method explains many tokens from one pass. A ledger, a checkpoint and released variants take one."""
     plain = not options.get("ledger") and not options.get("checkpoint") and options.get("variant", "paper") == "paper"
     return METHODS[method].several and plain
@@ -292,28 +301,24 @@ class _Work:
     prefixes: list[TokenRow]
     targets: list[TokenAt]
     method: str
-    options: dict[str, Any]
+    options: dict[str, object]
 
-    def shared(self, track: Track) -> list[_StepScores]:
-        """One forward pass for many tokens, over the longest of their prefixes."""
-        parts = []
-        for batch in track(_chunks(len(self.prefixes), TOGETHER)):
-            behind = [replace(self.targets[i], row=i - batch[-1] - 1) for i in batch]
-            found = self._attribute([self.prefixes[batch[-1]]], Several(tuple(behind)))
-            parts += [self._step(found, number, i) for number, i in enumerate(batch)]
-        return parts
+    def steps(self, shared: bool, size: int, progress: bool | None) -> list[_StepScores]:
+        """One forward pass for many tokens, over the longest of their prefixes, where they can share it.
 
-    def single(self, track: Track, size: int) -> list[_StepScores]:
-        """A pass for each token over its own prefix; several in a batch where the model knows padding."""
+        Else a pass for each token over its own prefix; several in a batch where the model knows padding.
+        """
         padded = self.reader.padding is not None and not tokens.pads_left(self.reader.tokenizer)
-        parts = []
-        for batch in track(_chunks(len(self.prefixes), size if padded and not self.options.get("ledger") else 1)):
+        size = TOGETHER if shared else size if padded and not self.options.get("ledger") else 1
+        every, parts = range(len(self.prefixes)), []
+        for batch in tracked([every[k : k + size] for k in every[::size]], "explaining", progress):
             behind = [replace(self.targets[i], row=i - batch[-1] - 1) for i in batch]
-            found = self._attribute([self.prefixes[i] for i in batch], behind)
+            rows = [self.prefixes[batch[-1]]] if shared else [self.prefixes[i] for i in batch]
+            found = self._attribute(rows, Several(tuple(behind)) if shared else behind)
             parts += [self._step(found, number, i) for number, i in enumerate(batch)]
         return parts
 
-    def _attribute(self, rows: list[TokenRow], target: Any) -> Attribution:
+    def _attribute(self, rows: list[TokenRow], target: object) -> Attribution:
         inputs = self.reader.inputs(rows)
         settled = self.reader.options(METHODS[self.method].options, self.options, rows, inputs)
         return with_warnings(attribute(self.reader.model, inputs, target, self.method, **settled))
@@ -329,25 +334,18 @@ class _Work:
         return _StepScores(scores, found.value[number].item(), ledger, baseline)
 
 
-def _chunks(count: int, size: int) -> list[list[int]]:
-    return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
-
-
-def _certainty(
+def _generated_tokens(
     task: TokenScore, logits: Tensor, ids: Sequence[int], others: Sequence[int | None]
-) -> Iterable[dict[str, Any]]:
-    """How likely each token was, and which other one was likeliest."""
+) -> Iterable[GeneratedToken]:
+    """How likely each token was, and which other one was likeliest; explained by nothing yet."""
     for row, token, other in zip(logits, ids, others, strict=True):
         probabilities, second = row.double().softmax(-1), _runner_up(row, token)
-        yield {
-            "tokens": (token,),
-            "name": task.class_name(token),
-            "target": task.target_name(str(token) if other is None else f"{token} - {other}"),
-            "probability": probabilities[token].item(),
-            "runner_up": task.class_name(second),
-            "runner_up_probability": probabilities[second].item(),
-        }
-
-
-def _generated_token(step: _StepScores, certainty: dict[str, Any]) -> GeneratedToken:
-    return GeneratedToken(value=step.value, ledger=step.ledger, baseline=step.baseline, **certainty)
+        yield GeneratedToken(
+            tokens=(token,),
+            name=task.class_name(token),
+            target=task.target_name(str(token) if other is None else f"{token} - {other}"),
+            value=math.nan,
+            probability=probabilities[token].item(),
+            runner_up=task.class_name(second),
+            runner_up_probability=probabilities[second].item(),
+        )

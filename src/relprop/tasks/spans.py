@@ -26,7 +26,7 @@ def context_windows(
     parts = parts_of((question, context))
     if not tokenizer.is_fast:
         raise InputError("question answering needs a fast tokenizer: only those know where a token lies in the text")
-    options: dict[str, Any] = {"return_special_tokens_mask": True, "return_offsets_mapping": True, "verbose": False}
+    options = {"return_special_tokens_mask": True, "return_offsets_mapping": True, "verbose": False}
     whole = tokenizer(*parts, **options)
     count = len(whole["input_ids"])
     if 1 not in whole.sequence_ids():

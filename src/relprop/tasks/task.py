@@ -14,7 +14,7 @@ class Query:
     """One example as the model reads it, and what is explained of it."""
 
     row: Any  # the reader's
-    target: Any  # as `relprop.attribute` takes it
+    target: object  # as `relprop.attribute` takes it
     answer: Answered | None = None  # where the task asked the model before
 
 
@@ -37,10 +37,10 @@ class Task(Protocol):
     def check_evaluation(self) -> None:
         """Raise InputError where no class's probability can be read, as `Explainer.evaluate` does."""
 
-    def target(self, target: Any) -> Any:
+    def target(self, target: object) -> object:
         """A target of the user's as `relprop.attribute` takes it."""
 
-    def queries(self, given: Sequence[Any], targets: Sequence[Any], max_length: int | None) -> list[Query]:
+    def queries(self, given: Sequence[object], targets: Sequence[object], max_length: int | None) -> list[Query]:
         """Every example read, with its target."""
 
     def answered(self, query: Query, found: Attribution, number: int) -> Answered:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
 from relprop.engine.model_call import generates
@@ -18,18 +16,17 @@ class TokenScore(ClassScore):
 
     def __init__(self, model: nn.Module, reader: TextReader) -> None:
         super().__init__(model, reader)
-        self.text_reader = reader
         self.tokenizer = reader.tokenizer
         self.generates = generates(model)
 
-    def target(self, target: Any) -> Any:
+    def target(self, target: object) -> object:
         """A token as its id, a pair as both; of a masked language model at its [MASK]."""
         if self.generates:
             return self._token(target)
         asked = target is None or isinstance(target, str | int | tuple)
         return AtMask(self.tokenizer.mask_token_id, self._token(target)) if asked else target
 
-    def _token(self, target: Any) -> Any:
+    def _token(self, target: object) -> object:
         if isinstance(target, tuple):
             return tuple(self._token(one) for one in target)
         if not isinstance(target, str):

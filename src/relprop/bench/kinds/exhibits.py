@@ -14,7 +14,7 @@ from PIL import Image
 from relprop.bench.measurements import Exhibit
 from relprop.explanation import Explanation
 from relprop.render.graph.drawing import GraphMap, drawn
-from relprop.render.graph.figure import Hung, draw_hung
+from relprop.render.graph.figure import draw_shapes
 from relprop.render.image.overlay import Pixels, fitted, overlay
 
 LONGEST = 200  # pixels along the longer side
@@ -48,7 +48,7 @@ def _pixels(one: GraphMap) -> Pixels:
     drawing = drawn(one)
     width, height = (UNIT * side / DPI for side in drawing.box[2:])
     figure, file = Figure(figsize=(width, height)), io.BytesIO()
-    draw_hung(figure, Hung(drawing, 0, 0, width, height))
+    draw_shapes(drawing, figure.add_axes((0, 0, 1, 1)))
     figure.savefig(file, format="png", dpi=DPI)
     return np.asarray(Image.open(file).convert("RGB"))
 

@@ -12,9 +12,9 @@ from relprop.render.generation.layout import GenerationMap, count_before, totals
 from relprop.render.page import CSS as PAGE_CSS
 from relprop.render.page import spans, subject, whole_page
 from relprop.render.text import html as text
-from relprop.render.text.layout import SEPARATOR, Cell, caption, cells
+from relprop.render.text.layout import SEPARATOR, caption, cells
 from relprop.render.visible import visible
-from relprop.types import GeneratedToken, Unit
+from relprop.types import GeneratedToken
 
 FULL = 1000  # scores are told as thousandths of their row's strongest
 
@@ -161,16 +161,8 @@ def _tokens(one: GenerationMap) -> Iterator[str]:
             yield text.token_html(cell)
             continue
         i, unit = next(units)
-        yield _generated(cell) if i >= one.given else text.token_html(cell)
-        yield _break(unit)
-
-
-def _generated(cell: Cell) -> str:
-    return text.token_html(cell).replace('<span class="t', '<span class="t g', 1)
-
-
-def _break(unit: Unit) -> str:
-    return "<br>" if "\n" in unit.text else ""
+        generated = '<span class="t g' if i >= one.given else '<span class="t'
+        yield text.token_html(cell).replace('<span class="t', generated, 1) + ("<br>" if "\n" in unit.text else "")
 
 
 def _data(one: GenerationMap) -> str:

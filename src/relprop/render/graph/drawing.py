@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,9 +142,9 @@ def _mosaic(one: GraphMap) -> Drawing:
     return Drawing((*shapes, borders, *cased, frame), (), (-LINE, -LINE, wide + 2 * LINE, high + 2 * LINE))
 
 
-def _runs(regions: NDArray[Any], pixel: float, count: int) -> list[str]:
+def _runs(regions: NDArray[np.int64], pixel: float, count: int) -> list[str]:
     """Each region's path: a box for every run of its pixels in a row."""
-    words: list[list[Any]] = [[] for _ in range(count)]
+    words: list[list[str | float]] = [[] for _ in range(count)]
     for y, row in enumerate(regions):
         ends = [0, *(np.flatnonzero(row[1:] != row[:-1]) + 1), len(row)]
         for left, right in pairwise(ends):
@@ -157,7 +156,7 @@ def _box(left: float, top: float, right: float, low: float) -> tuple[str | float
     return ("M", left, top, "L", right, top, "L", right, low, "L", left, low, "Z")
 
 
-def _borders(regions: NDArray[Any], pixel: float) -> str:
+def _borders(regions: NDArray[np.int64], pixel: float) -> str:
     """The sides of pixels where one region ends and another begins."""
     down, across = np.nonzero(regions[1:] != regions[:-1]), np.nonzero(regions[:, 1:] != regions[:, :-1])
     sides = [(x, y + 1, x + 1, y + 1) for y, x in zip(*down, strict=True)]

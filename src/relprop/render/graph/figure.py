@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import PathPatch
@@ -14,28 +15,14 @@ from matplotlib.path import Path as Outline
 
 from relprop.render import saving
 from relprop.render.graph.drawing import INK, GraphMap, drawn
-from relprop.render.graph.layout import NOTE, caption, covered, films, grid, strip
+from relprop.render.graph.layout import NOTE, caption, covered, grid, strip
 from relprop.render.graph.shapes import Drawing, Shape
-from relprop.render.grid import GridRow
+from relprop.render.grid import films
 from relprop.render.image.layout import ends
-from relprop.render.panels import (
-    BAR_PIXELS,
-    GUTTER,
-    LABEL,
-    MARGIN,
-    ROOM,
-    Mark,
-    drawn_figure,
-    end,
-    label,
-    legend,
-    missing,
-    titles,
-)  # fmt: skip
+from relprop.render.panels import BAR_PIXELS, ColourBar, FigurePanel, column_width, panel_figure
 from relprop.render.typesetting import REGULAR, drawable
 
-# Lengths are in inches and y counts downwards.
-UNIT = 1 / 72  # of a drawing, at its natural size
+UNIT = 1 / 72  # inches of a drawing's unit, at its natural size
 READABLE = 0.45  # a drawing is not made smaller than this, however many there are
 NARROWEST = 1.3  # a column, for its name
 LEGEND = 5.0  # the colour bar and what is said of it
@@ -47,17 +34,6 @@ CODES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Hung:
-    """A drawing and the rectangle it fills."""
-
-    drawing: Drawing
-    x: float
-    y: float
-    width: float
-    height: float
-
-
 def save(maps: Sequence[GraphMap], path: str | os.PathLike[str]) -> None:
     """Write a PNG, SVG or PDF by the name's suffix; the file appears whole or not at all."""
     path = saving.check(path)
@@ -67,59 +43,37 @@ def save(maps: Sequence[GraphMap], path: str | os.PathLike[str]) -> None:
 def draw(maps: Sequence[GraphMap]) -> Figure:
     """The grid: targets in the left column, the pictures that colours hide, a column per method; the legend below."""
     table = grid(maps)
-    names = (*(["picture"] if covered(table) else []), *table.methods)
-    rows = [_drawings(row, covered(table)) for row in table.rows]
+    hidden = covered(table)
+    names = (*(["picture"] if hidden else []), *table.methods)
+    rows: list[list[Drawing | None]] = [
+        [*([drawn(row.first.plain())] if hidden else []), *(drawn(cell) if cell else None for cell in row.cells)]
+        for row in table.rows
+    ]
     natural = max(one.box[2] * UNIT for row in rows for one in row if one)
-    share = (ROOM - 2 * MARGIN - LABEL) / len(names) - GUTTER
-    width = max(NARROWEST, min(natural, max(share, READABLE * natural)))
-    lefts = [MARGIN + LABEL + column * (width + GUTTER) for column in range(len(names))]
-    right = max(lefts[-1] + width, lefts[0] + LEGEND)
-    marks: list[Mark] = [*titles(names, lefts, width - GUTTER)]
-    hung: list[Hung] = []
-    for row, drawings in zip(table.rows, rows, strict=True):
-        y = max([end(marks), *(one.y + one.height for one in hung)]) + GUTTER
-        new = [_hang(one, x, y, width) for one, x in zip(drawings, lefts, strict=True) if one]
-        height = max(one.height for one in new)
-        hung += [replace(one, y=y + (height - one.height) / 2) for one in new]
-        words = caption(row.first)
-        marks += label(words, y, height, words.note)
-        empty = [x for one, x in zip(drawings, lefts, strict=True) if one is None]
-        marks += [mark for x in empty for mark in missing(x, width, y + height / 2)]
-    y = max([end(marks), *(one.y + one.height for one in hung)]) + GUTTER
-    for film in films(maps):
-        marks += legend(strip(film, BAR_PIXELS), ends(film), NOTE, y, right)
-        y = end(marks)
-    figure = drawn_figure(marks, right + MARGIN, y + MARGIN)
-    for one in hung:
-        draw_hung(figure, one)
-    return figure
+    width = max(NARROWEST, min(natural, max(column_width(len(names)), READABLE * natural)))
+    panels = [[_panel(one, width) if one else None for one in row] for row in rows]
+    legends = [ColourBar(strip(film, BAR_PIXELS), ends(film), NOTE) for film in films(maps)]
+    captions = [caption(row.first) for row in table.rows]
+    return panel_figure(names, list(zip(captions, panels, strict=True)), legends, width, LEGEND)
 
 
-def _drawings(row: GridRow[GraphMap], hidden: bool) -> list[Drawing | None]:
-    plain = [drawn(row.first.plain())] if hidden else []
-    return [*plain, *(drawn(cell) if cell else None for cell in row.cells)]
-
-
-def _hang(one: Drawing, x: float, y: float, width: float) -> Hung:
-    """In the middle of its column, at its natural size or as large as fits."""
+def _panel(one: Drawing, width: float) -> FigurePanel:
+    """At its natural size or as large as fits."""
     scale = min(UNIT, width / one.box[2])
-    return Hung(one, x + (width - one.box[2] * scale) / 2, y, one.box[2] * scale, one.box[3] * scale)
+    return FigurePanel(one.box[2] * scale, one.box[3] * scale, partial(draw_shapes, one))
 
 
-def draw_hung(figure: Figure, hung: Hung) -> None:
-    """The shapes as patches: axes as large as the drawing, in its own units."""
-    width, height = figure.get_size_inches()
-    bottom = height - hung.y - hung.height
-    axes = figure.add_axes((hung.x / width, bottom / height, hung.width / width, hung.height / height))
-    left, top, wide, tall = hung.drawing.box
+def draw_shapes(drawing: Drawing, axes: Axes) -> None:
+    """The shapes as patches on axes that become as large as the drawing, in its own units."""
+    left, top, wide, tall = drawing.box
     axes.set(xlim=(left, left + wide), ylim=(top + tall, top))
     axes.set_axis_off()
-    points = 72 * hung.width / wide  # to a unit of the drawing
-    for shape in hung.drawing.shapes:
+    points = axes.bbox.transformed(axes.figure.dpi_scale_trans.inverted()).width * 72 / wide  # to a unit
+    for shape in drawing.shapes:
         axes.add_patch(
             PathPatch(outline(shape), facecolor=shape.fill, edgecolor=shape.stroke, linewidth=shape.width * points)
         )
-    for name in hung.drawing.labels:
+    for name in drawing.labels:
         font = FontProperties(fname=str(REGULAR), size=name.size * points)
         text = axes.text(name.x, name.y, drawable(name.text, REGULAR), color=INK, fontproperties=font, ha="center",
                          va="center_baseline", parse_math=False)  # fmt: skip

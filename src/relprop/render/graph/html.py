@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 
 from relprop.render.graph.drawing import INK, GraphMap, drawn
-from relprop.render.graph.layout import NOTE, caption, covered, described, films, grid, strip
+from relprop.render.graph.layout import NOTE, caption, covered, described, grid, strip
 from relprop.render.graph.shapes import Drawing
-from relprop.render.grid import GridRow
+from relprop.render.grid import GridRow, films
 from relprop.render.image.layout import ends
 from relprop.render.page import IMAGES, PANELS, legend, method_name, missing_panel, page, spans, subject
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from relprop.render.caption import Caption, number
-from relprop.render.graph.drawing import OPACITY, PAPER, GraphMap
+from relprop.render.graph.drawing import OPACITY, GraphMap
 from relprop.render.grid import RELATIVE, MapGrid, map_grid
 from relprop.render.image.overlay import Pixels, painted
 from relprop.render.palette import SIGNED, Film
@@ -59,12 +59,6 @@ def described(one: GraphMap) -> str:
         named = [f"{visible(one.graph.names[i])} ({number(float(one.scores[i]))})" for i in order if held[i]][:NAMED]
         parts += [f"{side} {', '.join(named)}"] if named else []
     return "; ".join(parts if len(parts) > 1 else [*parts, "all scores are 0"])
-
-
-def films(maps: Sequence[GraphMap]) -> list[Film]:
-    """The films in use, which a legend must tell."""
-    used = {one.film for one in maps}
-    return [one for one in (SIGNED, PAPER) if one in used]
 
 
 def strip(film: Film, width: int) -> Pixels:

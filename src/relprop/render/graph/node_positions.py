@@ -40,11 +40,15 @@ def _nearest(places: Places) -> float:
 @lru_cache(maxsize=8)  # the maps of several methods share one
 def spread(count: int, edges: bytes) -> Places:
     """Places for a graph that has none, the same each time: each part by itself, and the parts in rows."""
-    far = _distances(count, np.frombuffer(edges, np.int64).reshape(-1, 2))
-    first = np.isfinite(far).argmax(1)  # of the nodes that can be reached: one of its own for each part
-    parts = [np.flatnonzero(first == one) for one in np.unique(first)]
-    laid = [_stressed(far[np.ix_(part, part)]) for part in parts]
-    places = np.zeros((count, 2))
+    import networkx
+
+    graph = networkx.empty_graph(count)
+    graph.add_edges_from(np.frombuffer(edges, np.int64).reshape(-1, 2).tolist())
+    places, parts, laid = np.zeros((count, 2)), [sorted(part) for part in networkx.connected_components(graph)], []
+    for part in parts:  # nodes about as far apart as their shortest path, neighbours by 1
+        found = networkx.kamada_kawai_layout(graph.subgraph(part))
+        lengths = [np.linalg.norm(found[a] - found[b]) for a, b in graph.edges(part)]
+        laid.append(np.array([found[node] for node in part]) / (np.mean(lengths) if lengths else 1.0))
     for part, inside, corner in zip(parts, laid, _shelves([one.max(0) - one.min(0) for one in laid]), strict=True):
         places[part] = inside - inside.min(0) + corner
     return places
@@ -61,29 +65,3 @@ def _shelves(sizes: list[Places]) -> list[Places]:
         corners[i] = np.array([x, y])
         x, height = x + float(sizes[i][0]) + 1, max(height, float(sizes[i][1]))
     return corners
-
-
-def _stressed(wanted: NDArray[np.float64]) -> Places:
-    """Nodes as far apart as their shortest path (stress majorisation; Gansner et al. 2005)."""
-    from scipy.spatial.distance import cdist
-
-    count = len(wanted)
-    if count == 1:
-        return np.zeros((1, 2))
-    angles = 2 * np.pi * np.arange(count) / count
-    places = np.stack([np.cos(angles), np.sin(angles)], 1) * count / 6
-    weights = 1 / np.maximum(wanted, 1) ** 2 * (1 - np.eye(count))
-    for _ in range(ROUNDS):  # each node half way to the mean of where the others want it
-        pushed = weights * wanted / np.maximum(cdist(places, places), 1e-6)
-        moved = weights @ places + pushed.sum(1)[:, None] * places - pushed @ places
-        places = (places + moved / weights.sum(1)[:, None]) / 2
-    return places
-
-
-def _distances(count: int, edges: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Numbers of edges on the shortest paths; infinite where there is none."""
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import shortest_path
-
-    links = csr_matrix((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(count, count))
-    return np.asarray(shortest_path(links, directed=False, unweighted=True))

@@ -56,9 +56,9 @@ class GraphPart(Part):
         """Without the score of the virtual node."""
         return replace(self, rest=0.0)
 
-    def columns(self) -> dict[str, Sequence[Any]]:
+    def columns(self) -> dict[str, Sequence[object]]:
         """One row per node, with its name and score; the virtual node is one row, special."""
-        rows: list[tuple[Any, ...]] = [
+        rows: list[tuple[object, ...]] = [
             (number, name, False, score)
             for number, (name, score) in enumerate(zip(self.graph.names, self.scores.tolist(), strict=True))
         ]
@@ -67,7 +67,7 @@ class GraphPart(Part):
         columns = dict(zip(("node", "name", "special", "score"), zip(*rows, strict=True), strict=True))
         return {**columns, "graph": [self.graph.title] * len(rows)}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         graph = {name: _listed(getattr(self.graph, name)) for name in _OF_GRAPH}
         scores = {"scores": self.scores.tolist(), "edges": _listed(self.edges)}
         return {"kind": self.kind, "name": self.name, "rest": self.rest, **scores, "graph": graph}
@@ -95,7 +95,7 @@ class GraphPart(Part):
         return GraphMap(part.graph, part.scores, *told, part.rest, words.signed, part.edges)
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     """What JSON can hold of it: arrays and words, not a graph of another library."""
     if isinstance(value, np.ndarray):
         return value.tolist()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from relprop.render.grid import GridRow
-from relprop.render.image.layout import caption, described, ends, films, grid, scale_note, strip
+from relprop.render.grid import GridRow, films
+from relprop.render.image.layout import caption, described, ends, grid, scale_note, strip
 from relprop.render.image.overlay import Bound, Contour, ImageMap, bounds, fitted, overlay
 from relprop.render.page import IMAGES, PANELS, legend, method_name, missing_panel, page, png, spans, subject
 

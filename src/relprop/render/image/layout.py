@@ -9,8 +9,8 @@ import numpy as np
 
 from relprop.render.caption import Caption, number
 from relprop.render.grid import RELATIVE, MapGrid, map_grid
-from relprop.render.image.overlay import Bound, ImageMap, Numbers, Pixels, film_of, painted
-from relprop.render.palette import SIGNED, UNSIGNED, Film
+from relprop.render.image.overlay import Bound, ImageMap, Numbers, Pixels, painted
+from relprop.render.palette import SIGNED, Film
 from relprop.render.visible import visible
 
 
@@ -53,12 +53,6 @@ def _where(scores: Numbers) -> str:
     down = ("top", "middle", "bottom")[int((row + 0.5) / scores.shape[0] * 3)]
     across = ("left", "centre", "right")[int((column + 0.5) / scores.shape[1] * 3)]
     return f"at the {down} {across}"
-
-
-def films(maps: Sequence[ImageMap]) -> list[Film]:
-    """The films in use, which a legend must tell."""
-    used = {film_of(one) for one in maps}
-    return [one for one in (SIGNED, UNSIGNED) if one in used]
 
 
 def scale(film: Film, width: int) -> tuple[Pixels, Numbers]:

@@ -50,6 +50,10 @@ class ImageMap:
         if not self.signed and self.scores.min() < -ROUNDING * self.scores.max():
             raise ValueError(f"{name} are called unsigned but go down to {self.scores.min():.3g}; give signed=True")
 
+    @property
+    def film(self) -> Film:
+        return SIGNED if self.signed else UNSIGNED
+
 
 def _is_picture(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[2] == 3 and 0 not in shape
@@ -73,14 +77,10 @@ def overlay(
         raise ValueError(f"the bound is the score of full colour, above 0, not {bound}")
     bound = bound or own_bound(image_map)
     shaded = shades(image_map, bound)
-    pixels = painted(grey(image_map.image), shaded, film_of(image_map), opacity)
+    pixels = painted(grey(image_map.image), shaded, image_map.film, opacity)
     if contour is not None:
         _ring(pixels, shaded > _threshold(image_map, contour) / bound + ROUNDING)
     return pixels
-
-
-def film_of(image_map: ImageMap) -> Film:
-    return SIGNED if image_map.signed else UNSIGNED
 
 
 def shades(image_map: ImageMap, bound: float | None = None) -> NDArray[np.float32]:

@@ -83,9 +83,9 @@ class ImagePart(Part):
     def without_special(self) -> Self:
         return replace(self, rest=0.0)
 
-    def columns(self) -> dict[str, Sequence[Any]]:
+    def columns(self) -> dict[str, Sequence[object]]:
         """One row per patch or pixel, with its edges on the picture; class tokens are one row, special."""
-        rows: list[tuple[Any, ...]] = [
+        rows: list[tuple[object, ...]] = [
             (*vars(unit).values(), False, score)
             for unit, score in zip(self.units, self.scores.flatten().tolist(), strict=True)
         ]
@@ -94,7 +94,7 @@ class ImagePart(Part):
         names = ("row", "column", "left", "top", "right", "bottom", "special", "score")
         return {**dict(zip(names, zip(*rows, strict=True), strict=True)), "name": [self.file] * len(rows)}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The numbers, without the picture."""
         frame = [self.frame.left, self.frame.top, self.frame.right, self.frame.bottom]
         plain = {name: getattr(self, name) for name in ("name", "rest", "file")}

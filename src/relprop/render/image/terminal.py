@@ -14,9 +14,9 @@ from rich.panel import Panel
 from rich.style import Style
 from rich.text import Text
 
-from relprop.render.grid import RELATIVE
-from relprop.render.image.layout import caption, ends, films, grid, scale
-from relprop.render.image.overlay import ImageMap, Numbers, Pixels, enlarged, film_of, grey, painted, resized, shades
+from relprop.render.grid import RELATIVE, films
+from relprop.render.image.layout import caption, ends, grid, scale
+from relprop.render.image.overlay import ImageMap, Numbers, Pixels, enlarged, grey, painted, resized, shades
 from relprop.render.palette import SIGNED, UNSIGNED, Film
 
 WIDE, TALL = 64, 28  # characters and lines that a picture takes at most
@@ -60,7 +60,7 @@ def _pixels(one: ImageMap, widest: int, colours: str) -> Iterator[RenderableType
     tall, wide = one.image.shape[:2]
     factor = min(widest / wide, 2 * TALL / tall)
     small = resized(one, max(1, round(wide * factor)), 2 * max(1, round(tall * factor / 2)))
-    lines = _colours(grey(small.image), shades(small), film_of(one), colours)
+    lines = _colours(grey(small.image), shades(small), one.film, colours)
     for upper, lower in zip(lines[::2], lines[1::2], strict=True):
         yield Text.assemble(*(("▀", Style.from_color(*pair)) for pair in zip(upper, lower, strict=True)))
 

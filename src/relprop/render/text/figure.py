@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
 
 from relprop.render import palette, saving
 from relprop.render.text.layout import ANSWER_NOTE, SCALE_NOTE, Cell, TextRow, stacked
 from relprop.render.typesetting import (
     BOLD,
-    DESCENT,
     INK,
     METHOD,
     REGULAR,
@@ -25,6 +23,7 @@ from relprop.render.typesetting import (
     PlacedRun,
     TextRun,
     blank_figure,
+    bottom,
     draw_box,
     draw_run,
     drawable,
@@ -44,26 +43,6 @@ SWATCH = Face(REGULAR, 6, space=0.06, pad=0.09)
 HEADING, SUBHEADING = Face(BOLD, 10.5, space=0.045), Face(REGULAR, 10.5, space=0.045)
 
 
-@dataclass(frozen=True)
-class RuleLine:
-    y: float
-
-
-@dataclass(frozen=True)
-class AnswerFrame:
-    """Around words of one line, from the first's left edge to the last's right."""
-
-    first: PlacedRun
-    last: PlacedRun
-
-    @property
-    def y(self) -> float:
-        return self.first.y
-
-
-Mark = PlacedRun | RuleLine | AnswerFrame
-
-
 def save(heatmaps: Sequence[Heatmap], path: str | os.PathLike[str]) -> None:
     """Write a PNG, SVG or PDF by the name's suffix; the file appears whole or not at all."""
     path = saving.check(path)
@@ -75,26 +54,27 @@ def draw(heatmaps: Sequence[Heatmap]) -> Figure:
     groups = stacked(heatmaps)
     names = [prose(row.caption.method, METHOD) for _, members in groups for row in members]
     left = MARGIN + min(METHOD_MAX, max(length(name) for name in names)) + GUTTER
-    marks: list[Mark] = []
+    runs: list[PlacedRun] = []
+    rules: list[float] = []  # lines across the page
     y = MARGIN / 2
     for subject, members in groups:
-        marks += place(_subject(subject), MARGIN, WIDTH - MARGIN, y)
+        runs += place(_subject(subject), MARGIN, WIDTH - MARGIN, y)
         for row in members:
-            y = _bottom(marks) + GAP
-            marks += [RuleLine(y), *_row(row, left, y + GAP / 2)]
-        y = _bottom(marks) + 2 * GAP
-    y = _bottom(marks) + GAP
+            rules.append(bottom(runs) + GAP)
+            runs += _row(row, left, rules[-1] + GAP / 2)
+        y = bottom(runs) + 2 * GAP
+    rules.append(bottom(runs) + GAP)
     legend = _legend(any(row.answers for _, members in groups for row in members))
-    marks += [RuleLine(y), *_framed(place(legend, MARGIN, WIDTH - MARGIN, y + GAP / 2))]
-    return _figure(marks, _bottom(marks) + MARGIN / 2)
+    runs += place(legend, MARGIN, WIDTH - MARGIN, rules[-1] + GAP / 2)
+    return _figure(runs, rules, bottom(runs) + MARGIN / 2)
 
 
-def _row(row: TextRow, left: float, y: float) -> list[Mark]:
+def _row(row: TextRow, left: float, y: float) -> list[PlacedRun]:
     """The method's name, the tokens to the right of it, and under them what their scores account for."""
     name = place(prose(row.caption.method, METHOD), MARGIN, left - GUTTER, y)
     tokens = place([_token(cell) for cell in row.cells], left, WIDTH - MARGIN, y)
     account = prose(" · ".join(row.caption.account), SMALL, SOFT)
-    return [*name, *_framed(tokens), *place(account, left, WIDTH - MARGIN, _bottom(tokens, y) - 0.03)]
+    return [*name, *tokens, *place(account, left, WIDTH - MARGIN, bottom(tokens, y) - 0.03)]
 
 
 def _subject(parts: Sequence[str]) -> list[TextRun]:
@@ -118,37 +98,18 @@ def _background(shade: float) -> str:
     return palette.as_hex(palette.colour(shade))
 
 
-def _framed(placed: Sequence[PlacedRun]) -> list[Mark]:
-    """The words, and a frame around those of the answer, line by line."""
-    runs = groupby(placed, key=lambda one: (one.word.answer, one.y))
-    answers = [list(run) for (answer, _), run in runs if answer]
-    return [*placed, *(AnswerFrame(run[0], run[-1]) for run in answers)]
-
-
-def _bottom(marks: Sequence[Mark], otherwise: float = 0.0) -> float:
-    return max((mark.y + (DESCENT if isinstance(mark, PlacedRun) else 0) for mark in marks), default=otherwise)
-
-
-def _figure(marks: Iterable[Mark], height: float) -> Figure:
+def _figure(runs: Sequence[PlacedRun], rules: Sequence[float], height: float) -> Figure:
+    """The words in ink, the rules, and a frame around the words of the answer, line by line."""
     figure = blank_figure(WIDTH, height)
-    for mark in marks:
-        if isinstance(mark, RuleLine):
-            draw_box(figure, MARGIN, height - mark.y, WIDTH - 2 * MARGIN, 0.008, RULE)
-        elif isinstance(mark, AnswerFrame):
-            _frame(figure, mark, height - mark.y)
-        else:
-            draw_run(figure, mark, height - mark.y)
+    for y in rules:
+        draw_box(figure, MARGIN, height - y, WIDTH - 2 * MARGIN, 0.008, facecolor=RULE, linewidth=0)
+    for run in runs:
+        draw_run(figure, run, height - run.y)
+    for (answer, y), line in groupby(runs, key=lambda run: (run.word.answer, run.y)):
+        if answer:
+            first, *_, last = [*line] * 2  # which may be one
+            face, around = first.word.face, 0.012
+            x, low = first.x - around, height - y - face.below - around
+            wide, tall = last.x + last.word.width - x + around, face.box + 2 * around
+            draw_box(figure, x, low, wide, tall, face.box / 6, fill=False, edgecolor=INK, linewidth=0.7)
     return figure
-
-
-def _frame(figure: Figure, frame: AnswerFrame, baseline: float) -> None:
-    face, around = frame.first.word.face, 0.012
-    x, y = frame.first.x - around, baseline - face.below - around
-    width = frame.last.x + frame.last.word.width - frame.first.x + 2 * around
-    style = f"round,pad=0,rounding_size={face.box / 6}"
-    figure.add_artist(
-        FancyBboxPatch(
-            (x, y), width, face.box + 2 * around, boxstyle=style, fill=False, edgecolor=INK, linewidth=0.7,
-            transform=figure.dpi_scale_trans,
-        )
-    )  # fmt: skip

@@ -63,9 +63,7 @@ def cells(heatmap: Heatmap) -> tuple[Cell, ...]:
         raise ValueError(f'the heat map of "{heatmap.method}" has {len(units)} units but {len(scores)} scores')
     laid: list[Cell] = []
     previous: Unit | None = None
-    segment: int | None = (
-        None  # of the last unit of the text itself: special tokens often carry no segment of their own
-    )
+    segment: int | None = None  # of the last unit of the text: special tokens often carry no segment of their own
     for unit, score, shade in zip(units, scores, shades(scores), strict=True):
         crossed = not unit.special and segment not in (None, unit.segment)
         if crossed:

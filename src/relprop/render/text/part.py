@@ -53,7 +53,7 @@ class TextPart(Part):
         if any(unit.word is None and not unit.special for unit in self.units):
             raise InputError("words cannot be made: the tokenizer gives no places in the text (use a fast tokenizer)")
 
-        def word(i: int) -> Any:
+        def word(i: int) -> object:
             unit = self.units[i]
             return i if unit.special else (unit.segment, unit.word, i < given)
 
@@ -67,7 +67,7 @@ class TextPart(Part):
             )
         ends = [[found.end() for found in _SENTENCE.finditer(text)] for text in self.text]
 
-        def sentence(i: int) -> Any:
+        def sentence(i: int) -> object:
             unit = self.units[i]
             return i if unit.special else (unit.segment, bisect_right(ends[unit.segment], unit.start or 0), i < given)
 
@@ -98,11 +98,11 @@ class TextPart(Part):
     def without_special(self) -> Self:
         return self.grouped(self.content_groups(), [[i] for i in range(len(self.by_step))])
 
-    def columns(self) -> dict[str, Sequence[Any]]:
+    def columns(self) -> dict[str, Sequence[object]]:
         units = {field.name: [getattr(unit, field.name) for unit in self.units] for field in fields(Unit)}
         return {**units, "score": self.scores}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"kind": self.kind, **asdict(self)}
 
     @classmethod

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relprop.render import palette
-from relprop.render.caption import Caption, number
+from relprop.render.caption import number
 from relprop.render.text.layout import ANSWER_NOTE, SCALE_NOTE, Cell, TextRow, rows, strongest
 from relprop.types import Heatmap
 
@@ -50,15 +50,12 @@ class _TextTerminal:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         colours = "none" if console.no_color else console.color_system or "none"
         for row in self.rows:
-            yield _header(row.caption)
+            words = row.caption
+            yield Text.assemble((words.method, "bold"), *(f"  {part}" for part in words.subject), overflow="fold")
             yield from _plain(row) if colours == "none" else _coloured(row, colours)
-            yield Text(" · ".join(row.caption.account), style="dim")
+            yield Text(" · ".join(words.account), style="dim")
             yield Text()
         yield _legend(colours, any(row.answers for row in self.rows))
-
-
-def _header(caption: Caption) -> Text:
-    return Text.assemble((caption.method, "bold"), *(f"  {part}" for part in caption.subject), overflow="fold")
 
 
 def _coloured(row: TextRow, colours: str) -> Iterator[RenderableType]:
