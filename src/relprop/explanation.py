@@ -15,7 +15,15 @@ from relprop.errors import InputError, RelpropError
 from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, Words, only
 from relprop.render.text.part import TextPart, joined_units
-from relprop.saved_explanations import SCHEMA_VERSION, part_class, upgraded
+from relprop.saved_explanations import (
+    SCHEMA_VERSION,
+    check_places,
+    check_sum,
+    check_types,
+    damaged,
+    part_class,
+    upgraded,
+)
 from relprop.types import GeneratedToken, Ledger, Unit
 
 if TYPE_CHECKING:
@@ -251,16 +259,26 @@ class Explanation:
 
             image = opened_picture(image)
         data = upgraded(text)
-        try:
+        with damaged():
             parts = [part_class(one.pop("kind")).from_dict(one, image) for one in data["parts"]]
             ledger = Ledger.revived(data["ledger"])
             steps = tuple(GeneratedToken.revived(step) for step in data["steps"])
             found = cls(**{**data, "parts": tuple(parts), "ledger": ledger, "steps": steps})
-            if any(len(part.by_step) != len(steps) for part in found.texts) or found._given < 0:
-                raise ValueError(f"{len(steps)} generated tokens do not fit the scores")
-            return found
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"the saved explanation is damaged ({type(error).__name__}: {error})") from None
+            found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raise ValueError for what relprop never writes."""
+        check_types(self, Explanation)
+        if not self.parts:
+            raise ValueError("it has no parts")
+        if any(len(part.by_step) != len(self.steps) for part in self.texts) or self._given < 0:
+            raise ValueError(f"{len(self.steps)} generated tokens do not fit the scores")
+        for part in self.texts:
+            check_places(part.units, part.text)
+        for ledger in (self.ledger, *(step.ledger for step in self.steps)):
+            if ledger is not None:
+                check_sum(ledger)
 
 
 def _at_step(part: TextPart, index: int, given: int | None) -> TextPart:
