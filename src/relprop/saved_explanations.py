@@ -93,10 +93,10 @@ def check_types(value: Any, hint: Any, name: str = "explanation") -> None:
         for one, kind in zip(value, every, strict=True):
             check_types(one, kind, name)
     elif get_origin(hint) in (Union, UnionType):
-        kinds = [kind for kind in get_args(hint) if (kind is NoneType) == (value is None)]
-        if not kinds:
+        fitting = [kind for kind in get_args(hint) if (kind is NoneType) == (value is None)]
+        if not fitting:
             raise ValueError(f"{name} is {value!r:.80}")
-        check_types(value, kinds[0], name)
+        check_types(value, fitting[0], name)
     elif not _is_a(value, hint):
         raise ValueError(f"{name} is {value!r:.80}")
 
