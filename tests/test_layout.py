@@ -19,6 +19,7 @@ HEAVY = ("torch", "transformers", "matplotlib", "rich", "numpy", "scipy", "PIL",
 # package with all that is in it.
 ROWS = (
     "errors progress bootstrap model_config",
+    "stored_weights",
     "types registry part files text_tables ops outputs padding graph",
     "targets rulebook render",
     "engine",

@@ -5,7 +5,16 @@ from difflib import get_close_matches
 
 
 class RelpropError(Exception):
-    """Base of every error relprop raises on purpose. The message is one sentence for the user."""
+    """Base of every error relprop raises on purpose. The message is one sentence for the user, on one line."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(printable(one) if isinstance(one, str) else one for one in args))
+
+
+def printable(text: str) -> str:
+    """One line that any terminal can show: names of files and texts may hold line breaks and half characters."""
+    line = " ".join(text.splitlines())
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
 
 
 class InputError(RelpropError):

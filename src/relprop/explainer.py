@@ -266,10 +266,9 @@ def _check(special: str, batch_size: int, max_length: int | None, methods: list[
         raise InputError("the list of methods is empty")
     if special not in ("keep", "drop"):
         raise InputError(f'special is "keep" or "drop", got {special!r}')
-    if batch_size < 1:
-        raise InputError(f"batch_size must be at least 1, got {batch_size}")
-    if max_length is not None and max_length < 1:
-        raise InputError(f"max_length must be at least 1, got {max_length}")
+    for name, number in (("batch_size", batch_size), ("max_length", 1 if max_length is None else max_length)):
+        if not isinstance(number, int) or number < 1:
+            raise InputError(f"{name} must be a whole number, at least 1, got {number!r:.80}")
 
 
 @cache

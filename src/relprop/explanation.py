@@ -253,23 +253,35 @@ class Explanation:
     @classmethod
     def from_json(cls, text: str, image: object = None) -> Explanation:
         """Load what `to_json` wrote. `image`: the picture to draw it on again, a path, a Pillow image or an array."""
-        from relprop.saved_explanations import part_class, upgraded
+        from relprop.saved_explanations import damaged, part_class, upgraded
 
         if image is not None:
             from relprop.readers.picture import opened_picture
 
             image = opened_picture(image)
         data = upgraded(text)
-        try:
+        with damaged():
             parts = [part_class(one.pop("kind")).from_dict(one, image) for one in data["parts"]]
             ledger = Ledger.revived(data["ledger"])
             steps = tuple(GeneratedToken.revived(step) for step in data["steps"])
             found = cls(**{**data, "parts": tuple(parts), "ledger": ledger, "steps": steps})
-            if any(len(part.by_step) != len(steps) for part in found.texts) or found._given < 0:
-                raise ValueError(f"{len(steps)} generated tokens do not fit the scores")
-            return found
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"the saved explanation is damaged ({type(error).__name__}: {error})") from None
+            found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raise ValueError for what relprop never writes."""
+        from relprop.saved_explanations import check_places, check_sum, check_types
+
+        check_types(self, Explanation)
+        if not self.parts:
+            raise ValueError("it has no parts")
+        if any(len(part.by_step) != len(self.steps) for part in self.texts) or self._given < 0:
+            raise ValueError(f"{len(self.steps)} generated tokens do not fit the scores")
+        for part in self.texts:
+            check_places(part.units, part.text)
+        for ledger in (self.ledger, *(step.ledger for step in self.steps)):
+            if ledger is not None:
+                check_sum(ledger)
 
 
 def _at_step(part: TextPart, index: int, given: int | None) -> TextPart:

@@ -6,14 +6,19 @@ A class of parts of another package joins by the entry point group "relprop.part
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from math import isfinite
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from relprop.errors import InputError, unknown_name
 from relprop.part import Part
 from relprop.render.generation.layout import continuation_target
+from relprop.types import Ledger, Unit
 
 SCHEMA_VERSION = 2
 Saved = dict[str, Any]
@@ -41,19 +46,86 @@ def part_class(kind: str) -> type[Part]:
 
 def upgraded(text: str) -> Saved:
     """The explanation that a JSON text holds; version 1 in the form of version 2. Raises with the reason."""
+    if not isinstance(text, str):
+        raise InputError(f"a saved explanation is a text of JSON, got {type(text).__name__}")
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"this is no explanation saved by relprop: it is not JSON ({error})") from None
     if not isinstance(data, dict) or "schema_version" not in data:
         raise InputError("this is no explanation saved by relprop: it has no schema_version")
     version = data.pop("schema_version")
-    if version not in (1, SCHEMA_VERSION):
-        raise InputError(f"the explanation has schema version {version}; this relprop reads 1 and {SCHEMA_VERSION}")
-    try:
+    if isinstance(version, bool) or version not in (1, SCHEMA_VERSION):
+        raise InputError(
+            f"the explanation has schema version {version!r:.80}; this relprop reads 1 and {SCHEMA_VERSION}"
+        )
+    with damaged():
         return _UPGRADES[data.pop("kind", "text")](data) if version == 1 else data
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"the saved explanation is damaged ({type(error).__name__}: {error})") from None
+
+
+@contextmanager
+def damaged() -> Iterator[None]:
+    """What JSON of another shape than relprop writes makes go wrong, in one sentence."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InputError(f"the saved explanation is damaged ({type(error).__name__}: {error!s:.300})") from None
+
+
+def check_types(value: Any, hint: Any, name: str = "explanation") -> None:
+    """Raise ValueError where a value, or a field of a dataclass inside it, is not of the type that it is declared with.
+
+    Numbers must be finite.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        try:
+            hints = get_type_hints(type(value))
+        except NameError:  # a part of another package, with names that only type checkers see
+            return
+        for field in fields(value):
+            check_types(getattr(value, field.name), hints[field.name], field.name)
+    elif hasattr(value, "dtype"):
+        if not all(map(isfinite, value.ravel().tolist())):
+            raise ValueError(f"{name} has a number that is not finite")
+    elif get_origin(hint) is tuple and isinstance(value, tuple):
+        kinds = get_args(hint)
+        every = [kinds[0]] * len(value) if kinds[-1] is Ellipsis else kinds
+        for one, kind in zip(value, every, strict=True):
+            check_types(one, kind, name)
+    elif get_origin(hint) in (Union, UnionType):
+        fitting = [kind for kind in get_args(hint) if (kind is NoneType) == (value is None)]
+        if not fitting:
+            raise ValueError(f"{name} is {value!r:.80}")
+        check_types(value, fitting[0], name)
+    elif not _is_a(value, hint):
+        raise ValueError(f"{name} is {value!r:.80}")
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    if hint is Any or isinstance(hint, TypeVar):
+        return True
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint in (float, int):
+        kinds = (int, float) if hint is float else int
+        return isinstance(value, kinds) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, get_origin(hint) or hint)
+
+
+def check_places(units: Sequence[Unit], text: Sequence[str]) -> None:
+    """Raise ValueError for units that lie outside of their text."""
+    for unit in units:
+        if not 0 <= unit.segment < len(text):
+            raise ValueError(f"a unit is of text {unit.segment} of {len(text)}")
+        if unit.start is not None and not 0 <= unit.start <= (unit.end or 0) <= len(text[unit.segment]):
+            raise ValueError(f"a unit stands at {unit.start} to {unit.end} of {len(text[unit.segment])} characters")
+
+
+def check_sum(ledger: Ledger) -> None:
+    """Raise ValueError for a ledger whose entries are not what its value is made of."""
+    values = [entry.value for entry in ledger.entries]
+    if abs(sum(values) - ledger.value) > 1e-3 * (1 + sum(map(abs, values))):
+        raise ValueError(f"the ledger's entries come to {sum(values):.4g}, not to {ledger.value:.4g}")
 
 
 def _refuse_constant(name: str) -> float:

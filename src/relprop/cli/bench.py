@@ -143,8 +143,14 @@ def _executor(workers: int | None, ray: str | None) -> Executor:
 
     if ray is not None:
         return on_ray(num_cpus=workers) if ray == LOCAL else on_ray(ray)
-    count = workers or len(os.sched_getaffinity(0))
+    count = workers or usable_cores()
     return in_process if count == 1 else processes(count)
+
+
+def usable_cores() -> int:
+    """The cores that this process may use, where the system tells; else all."""
+    own = getattr(os, "sched_getaffinity", None)
+    return len(own(0)) if own else os.cpu_count() or 1
 
 
 def _work(folder: Path, executor: Executor, tries: int, again: bool) -> None:

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from relprop.errors import InputError
 
+MOST_NODES = 10_000
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -47,14 +49,17 @@ class Graph:
         source: Any = None,
     ) -> Graph:
         """A graph from checked arrays. A flat list is one feature per node; an edge in both directions counts once."""
-        values = np.asarray(nodes)
+        values = _array(nodes, "nodes")
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or not len(values) or values.dtype.kind not in "iufb":
             raise InputError(f"nodes are numbers [nodes, features], at least one node, got {_shape(nodes)}")
         if not np.isfinite(values).all():
             raise InputError("a node has a feature that is not a finite number")
-        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2) if np.size(edges) else np.empty((0, 2), np.int64)
-        kinds = np.zeros(len(pairs), np.int64) if edge_types is None else np.asarray(edge_types, dtype=np.int64)
+        ends = _whole(edges, "edges")
+        if ends.size and (ends.ndim != 2 or ends.shape[1] != 2):
+            raise InputError(f"edges are pairs of node numbers [edges, 2], got {_shape(ends)}")
+        pairs = ends.reshape(-1, 2)
+        kinds = np.zeros(len(pairs), np.int64) if edge_types is None else _whole(edge_types, "edge_types")
         if kinds.shape != (len(pairs),) or (kinds < 0).any():
             raise InputError(f"edge_types are one category (0, 1, ...) for each of the {len(pairs)} edges")
         if len(pairs) and (pairs.min() < 0 or pairs.max() >= len(values)):
@@ -64,8 +69,12 @@ class Graph:
                 f"node {pairs[pairs[:, 0] == pairs[:, 1]][0, 0]} has an edge to itself: leave such edges out"
             )
         pairs, first = np.unique(np.sort(pairs, 1), axis=0, return_index=True)
+        if names is not None and not isinstance(names, Sequence):
+            raise InputError(f"names are one text per node, got {type(names).__name__}")
         labels = tuple(map(str, range(len(values)))) if names is None else tuple(names)
-        where = None if places is None else np.asarray(places, dtype=np.float64)
+        where = None if places is None else _array(places, "places", np.float64)
+        if where is not None and not np.isfinite(where).all():
+            raise InputError("a node has a place that is not a finite number")
         if len(labels) != len(values) or (where is not None and where.shape != (len(values), 2)):
             raise InputError(f"a graph of {len(values)} nodes needs as many names and places [nodes, 2]")
         return cls(values, pairs, kinds[first], labels, where, title, source)
@@ -95,6 +104,26 @@ class Graph:
         return table
 
 
+def _array(values: Any, name: str, dtype: Any = None) -> NDArray[Any]:
+    """Numbers as an array. Raises with the reason."""
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise InputError(f"{name} are no array of numbers: {error}") from None
+
+
+def _whole(values: Any, name: str) -> NDArray[np.int64]:
+    """Whole numbers; floats are taken if they are whole."""
+    array = _array(values, name)
+    if not array.size:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iufb" or not (np.isfinite(array).all() and np.equal(array, np.floor(array)).all()):
+        raise InputError(f"{name} are whole numbers, got {_shape(array)}")
+    if np.abs(array).max() > 2**31:
+        raise InputError(f"{name} are too large: {array.max()}")
+    return array.astype(np.int64)
+
+
 def _shape(values: ArrayLike) -> str:
     array = np.asarray(values)
     return f"an array {list(array.shape)} of {array.dtype}"
@@ -105,6 +134,8 @@ def batch(
 ) -> dict[str, Tensor]:
     """The model's inputs for padded graphs: nodes, adjacency, and a mask whose first column is the virtual node."""
     width = max(map(len, graphs))
+    if width > MOST_NODES:
+        raise InputError(f"a graph has {width:,} nodes; at most {MOST_NODES:,} can be explained, each with every other")
     features = graphs[0].nodes.shape[1]
     if any(graph.nodes.shape[1] != features for graph in graphs):
         raise InputError("the graphs have different numbers of features per node")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -100,12 +101,14 @@ class Graphormer(nn.Module):
             given: dict[str, Any] = {
                 name: tuple(v) if isinstance(v, list) else v for name, v in config.items() if name != "architectures"
             }
-            model = cls(Settings(**given))
-            model.load_state_dict(
-                {name: value.float() for name, value in load_file(path / "model.safetensors").items()}
-            )
-        except (OSError, ValueError, TypeError, RuntimeError) as error:
-            raise ModelError(f'"{folder}" is no Graphormer that can be loaded: {str(error).splitlines()[0]}') from error
+            with torch.device("meta"):
+                model = cls(Settings(**given))
+            stored = {name: value.float() for name, value in load_file(path / "model.safetensors").items()}
+            model.load_state_dict(stored, assign=True)
+        except (OSError, ValueError, TypeError, ArithmeticError, RuntimeError, SafetensorError, InputError) as error:
+            lines = [line.strip() for line in str(error).splitlines()]
+            reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+            raise ModelError(f'"{folder}" is no Graphormer that can be loaded: {reason:.300}') from error
         return model.eval()
 
 

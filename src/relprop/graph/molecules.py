@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Categories of an atom: element, neighbours, charge, hydrogens, hybridisation, aromatic, in a ring, chirality.
 ELEMENTS = (5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53)  # by atomic number; 0 stands for any other
 CATEGORIES = (len(ELEMENTS) + 1, 7, 5, 6, 6, 2, 2, 4)
+MOST_ATOMS = 2_000  # drawing and distances take their square
 BONDS = 4  # single, double, triple, aromatic
 
 
@@ -26,10 +27,18 @@ def from_smiles(smiles: str) -> Graph:
     chem = rdkit_chem()
     if not isinstance(smiles, str) or not smiles.strip():
         raise InputError("the SMILES is empty: there is no molecule to explain")
-    with quiet_rdkit():
-        molecule = chem.MolFromSmiles(smiles.strip())
-    if molecule is None or not molecule.GetNumAtoms():
-        raise InputError(f"{smiles!r:.80} is no SMILES that rdkit can read: {_reason(smiles)}")
+    if len(smiles) > 10 * MOST_ATOMS:
+        raise InputError(f"{smiles!r:.80} is too long for a molecule of at most {MOST_ATOMS:,} atoms")
+    try:
+        with quiet_rdkit():
+            molecule = chem.MolFromSmiles(smiles.strip())
+        reason = "" if molecule is not None and molecule.GetNumAtoms() else _reason(smiles)
+    except (RuntimeError, ValueError) as error:  # rdkit's own, and characters that are no text
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    if reason:
+        raise InputError(f"{smiles!r:.80} is no SMILES that rdkit can read: {reason:.200}")
+    if molecule.GetNumAtoms() > MOST_ATOMS:
+        raise InputError(f"the molecule has {molecule.GetNumAtoms():,} atoms; at most {MOST_ATOMS:,} can be explained")
     atoms = list(molecule.GetAtoms())
     bonds = list(molecule.GetBonds())
     return Graph.of(

@@ -180,7 +180,7 @@ class Heads:
         """The heads that `to_json` wrote, equal to the original."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{where} is no file of heads saved by relprop: it is not JSON ({error})") from None
         if not isinstance(data, dict) or "schema_version" not in data:
             raise InputError(f"{where} is no file of heads saved by relprop: it has no schema_version")
@@ -206,8 +206,8 @@ class Heads:
             return cls.from_json(Path(path).read_text(encoding="utf-8"), where)
         except UnicodeDecodeError:
             raise InputError(f"{where} is no file of heads saved by relprop: it is not UTF-8 text") from None
-        except OSError as error:
-            raise InputError(f"cannot read {where}: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {where}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def check_thresholds(xi_pos: float, xi_synt: float) -> None:

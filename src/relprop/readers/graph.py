@@ -71,6 +71,16 @@ class GraphReader:
                 f"the model reads nodes of {expected} {kind} features, the graph's have {graph.nodes.shape[1]} of "
                 f"{graph.nodes.dtype}"
             )
+        counts = np.array(categories)
+        if whole and ((graph.nodes < 0) | (graph.nodes >= counts)).any():
+            node, feature = np.argwhere((graph.nodes < 0) | (graph.nodes >= counts))[0]
+            raise InputError(
+                f"feature {feature} of node {node} is {graph.nodes[node, feature]}, the model knows 0 to "
+                f"{counts[feature] - 1}"
+            )
+        kinds = config_value(self.model, "edge_types", 0)
+        if kinds and len(graph.edge_types) and graph.edge_types.max() >= kinds:
+            raise InputError(f"an edge is of type {graph.edge_types.max()}, the model knows 0 to {kinds - 1}")
         return graph
 
     def batches(self, rows: Sequence[Graph], size: int) -> list[list[int]]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
@@ -26,7 +27,7 @@ TURNED = "the image processor turns or mirrors the picture: scores cannot be put
 def opened_picture(given: object) -> Picture:
     """A path, a Pillow image or an array as a picture of three colours, turned upright."""
     if isinstance(given, str | os.PathLike):
-        with _reading(f'"{os.fsdecode(given)}"'), Image.open(given) as image:
+        with _reading(f'"{os.fsdecode(given):.200}"'), Image.open(given) as image:
             return _upright(image)
     if isinstance(given, Image.Image):
         with _reading("the image"):
@@ -80,6 +81,8 @@ def _rgb(image: Picture) -> Picture:
 
 def _as_array(tensor: Tensor) -> NDArray[Any]:
     """A tensor with its colours first, as torch has them, or last."""
+    if tensor.is_meta or tensor.layout is not torch.strided:
+        raise InputError(f"an image tensor holds its numbers one by one, got one of {tensor.layout} on {tensor.device}")
     tensor = tensor.detach().cpu()
     array: NDArray[Any] = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
     return array.transpose(1, 2, 0) if array.ndim == 3 and array.shape[0] in (1, 3, 4) else array

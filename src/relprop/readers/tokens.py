@@ -7,7 +7,7 @@ import unicodedata
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from relprop.errors import InputError
 from relprop.model_config import config_value
 from relprop.types import Unit
 
+_WHOLE = 100_000  # characters of a text that are always read
 _ENDLESS = 1_000_000  # transformers' stand-in for "no limit" is larger than this
 
 # A word: one Chinese or Japanese character; letters and digits with inner apostrophes or decimal points; blanks; a run
@@ -57,8 +58,10 @@ def parts_of(text: object) -> tuple[str, ...]:
     for part in parts:
         if not part.strip():
             raise InputError("the text is empty: there is nothing to explain")
-        if any("\ud800" <= char <= "\udfff" for char in part):
-            raise InputError(f"the text {part!r:.60} is not valid Unicode: it holds half a character")
+        try:
+            part.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"the text {part!r:.60} is not valid Unicode: it holds half a character") from None
     return parts
 
 
@@ -85,20 +88,108 @@ def encode(tokenizer: Any, text: object, limit: int | None) -> TokenRow:
     options = {"return_special_tokens_mask": True, "return_attention_mask": False}
     if tokenizer.is_fast:
         options["return_offsets_mapping"] = True
-    whole = tokenizer(*parts, **options, verbose=False)
-    count = len(whole["input_ids"])
-    cut = limit is not None and count > limit
-    kept = tokenizer(*parts, **options, truncation=True, max_length=limit) if cut else whole
-    units = units_of(tokenizer, parts, kept)
+    pieces, whole = _readable(tokenizer, parts, options, limit)
+    count, tokenised = len(whole["input_ids"]), pieces == parts
+    if limit is None or (count <= limit and tokenised):
+        cut, kept = False, whole
+    else:
+        cut, (pieces, kept) = True, _truncated(tokenizer, pieces, whole, options, limit)
+    units = units_of(tokenizer, pieces, kept)
+    if _cuts_left(tokenizer):
+        units = _moved(units, [len(part) - len(piece) for part, piece in zip(parts, pieces, strict=True)])
     if limit is not None and len(units) > limit:  # the special tokens alone are more: nothing was cut
         units = ()
     if all(unit.special for unit in units):
         none = f"a limit of {limit} tokens leaves no room for" if cut else "the tokenizer finds no token in"
         raise InputError(f"{none} the text {parts[0]!r:.60}")
-    note = f"the text has {count} tokens, {limit} are read: {_lost(parts, units)}" if cut else None
+    size = f"{count} tokens, {limit}" if tokenised else f"{sum(map(len, parts)):,} characters, {len(units)} tokens"
+    note = f"the text has {size} are read: {_lost(parts, units)}" if cut else None
     if note:
         warnings.warn(note, TruncationWarning, stacklevel=2)
     return TokenRow(ids_of(tokenizer, kept), units, note, parts)
+
+
+def _cuts_left(tokenizer: Any) -> bool:
+    return getattr(tokenizer, "truncation_side", "right") == "left"
+
+
+def _readable(
+    tokenizer: Any, parts: tuple[str, ...], options: dict[str, Any], limit: int | None
+) -> tuple[tuple[str, ...], Any]:
+    """The texts as far as the model can read them, and their tokens. Texts that are not very long are left whole.
+
+    A piece is enough if it has twice the tokens that are read: what is beyond its edge is then beyond what is read.
+    Only of words or blanks of a thousand characters per token less is kept.
+    """
+    size = max(_WHOLE, 16 * limit) if limit is not None else max(map(len, parts))
+    while True:
+        pieces = tuple(part[-size:] if _cuts_left(tokenizer) else part[:size] for part in parts)
+        found = _tokenized(tokenizer, pieces, options)
+        if pieces == parts or limit is None or size >= 1000 * limit:
+            return pieces, found
+        segments = _segments(found, len(found["input_ids"]))
+        if all(segments.count(i) >= 2 * limit for i, part in enumerate(parts) if len(part) > size):
+            return pieces, found
+        size *= 4
+
+
+def _truncated(
+    tokenizer: Any, pieces: tuple[str, ...], whole: Any, options: dict[str, Any], limit: int
+) -> tuple[tuple[str, ...], Any]:
+    """The tokenizer's own truncation, and the texts that it was given.
+
+    It makes encodings of all that it cuts off too, of a pair each with each: so it gets no more text than it needs,
+    as long as the tokens that it keeps are those of the whole text.
+    """
+    options = {**options, "truncation": True, "max_length": limit}
+    segments, left = _segments(whole, len(whole["input_ids"])), _cuts_left(tokenizer)
+    own = [[k for k, segment in enumerate(segments) if segment == i] for i in range(len(pieces))]
+    tokens = 2 * limit
+    while "offset_mapping" in whole and max(map(len, own)) > tokens:
+        shorter = []
+        for piece, numbers in zip(pieces, own, strict=True):
+            places = [whole["offset_mapping"][k] for k in (numbers[-tokens:] if left else numbers[:tokens])]
+            every = len(numbers) <= tokens
+            shorter.append(piece if every else piece[places[0][0] :] if left else piece[: places[-1][1]])
+        kept = _tokenized(tokenizer, tuple(shorter), options)
+        if _same_tokens(whole, kept, left):
+            return tuple(shorter), kept
+        tokens *= 4
+    return pieces, _tokenized(tokenizer, pieces, options)
+
+
+def _same_tokens(whole: Any, kept: Any, left: bool) -> bool:
+    """Whether the kept tokens of each text are its first ones, or its last."""
+
+    def by_segment(encoding: Any) -> dict[int | None, list[int]]:
+        found: dict[int | None, list[int]] = {}
+        ids = encoding["input_ids"]
+        for number, segment in zip(ids, _segments(encoding, len(ids)), strict=True):
+            found.setdefault(segment, []).append(number)
+        return found
+
+    every = by_segment(whole)
+    own = {segment: ids for segment, ids in by_segment(kept).items() if segment is not None}
+    return all(
+        ids == (every[segment][-len(ids) :] if left else every[segment][: len(ids)]) for segment, ids in own.items()
+    )
+
+
+def _moved(units: Sequence[Unit], shifts: Sequence[int]) -> tuple[Unit, ...]:
+    """Units of texts whose beginnings were left out, at their places in the whole texts."""
+    return tuple(
+        replace(unit, start=unit.start + shifts[unit.segment], end=unit.end + shifts[unit.segment])
+        if unit.start is not None and unit.end is not None
+        else unit
+        for unit in units
+    )
+
+
+def _tokenized(tokenizer: Any, parts: tuple[str, ...], options: dict[str, Any]) -> Any:
+    try:
+        return tokenizer(*parts, **options, verbose=False)
+    except Exception as error:  # a tokenizer of the user's own, or one with odd settings
+        raise InputError(f"the tokenizer failed: {type(error).__name__}: {error!s:.300}") from error
 
 
 def ids_of(tokenizer: object, encoding: Mapping[str, Iterable[int]]) -> dict[str, list[int]]:

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import logging
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -202,6 +203,8 @@ class Worker:
 
 def release_freed_memory() -> None:
     """Give freed memory back to the system, which glibc keeps in ever more pieces; other C libraries lack the call."""
+    if sys.platform != "linux":
+        return
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

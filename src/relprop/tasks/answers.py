@@ -22,6 +22,7 @@ from relprop.tasks.task import Answered, Query
 from relprop.types import Attribution
 
 NO_ANSWER = "(no answer)"
+LONGEST = 1_000_000  # characters: a context is read whole, window by window
 READ_AT_ONCE = 8  # windows, which are long
 Characters = tuple[int, int]
 
@@ -32,6 +33,9 @@ def paired(given: object, question: str | list[str] | None, context: str | list[
         raise InputError("a question needs its context: explainer(question=..., context=...), and no other text")
     if isinstance(question, str) and isinstance(context, str):
         return question, context
+    if not (isinstance(question, str | list) and isinstance(context, str | list)):
+        got = " and ".join(type(one).__name__ for one in (question, context))
+        raise InputError(f"question and context are texts, or lists of texts, got {got}")
     count = len(question) if isinstance(question, list) else len(context)
     questions, contexts = ([one] * count if isinstance(one, str) else one for one in (question, context))
     if len(questions) != len(contexts):
@@ -112,6 +116,8 @@ class AnswerSpan:
         for name, part in (("question", question), ("context", context)):
             if isinstance(part, str) and not part.strip():
                 raise InputError(f"{which}the {name} is empty")
+            if isinstance(part, str) and len(part) > LONGEST:
+                raise InputError(f"{which}the {name} has {len(part):,} characters; at most {LONGEST:,} are read")
         try:
             return context_windows(self.tokenizer, question, context, self.reader.limit(max_length))
         except InputError as error:

@@ -83,6 +83,8 @@ class GraphPart(Part):
         except InputError as error:  # here the file is damaged: nobody gave this graph
             raise ValueError(error) from None
         scores = np.array(data["scores"], dtype=np.float64)
+        if scores.shape != (len(graph),) or (edges is not None and edges.shape != (len(graph.edges),)):
+            raise ValueError(f"{scores.size} scores for {len(graph)} nodes, or not one for each edge")
         return cls(**{**data, "graph": graph, "scores": scores, "edges": edges})
 
     @classmethod

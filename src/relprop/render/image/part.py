@@ -104,8 +104,10 @@ class ImagePart(Part):
     def from_dict(cls, data: dict[str, Any], attached: Any = None) -> Self:
         """`attached`: the picture, where it is to be drawn on."""
         scores, size = np.array(data["scores"], dtype=np.float64), tuple(data["size"])
-        if scores.ndim != 2:
+        if scores.ndim != 2 or not scores.size:
             raise ValueError(f"scores are a grid, not {list(scores.shape)}")
+        if len(size) != 2 or min(size) < 1:
+            raise ValueError(f"a picture of {size} pixels")
         if attached is not None and attached.size != size:
             raise InputError(f"the explanation is of a picture of {size[0]} x {size[1]} pixels, not of "
                              f"{attached.size[0]} x {attached.size[1]}")  # fmt: skip
