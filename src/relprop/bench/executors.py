@@ -92,13 +92,12 @@ def _until_broken(
     held: dict[Future[Outcome], KeyedSpec] = {}
     pool = _pool(count)
     try:
-        while not suspects:
-            while len(held) < 2 * count and (cell := next(waiting, None)) is not None:
+        while True:
+            while not suspects and len(held) < 2 * count and (cell := next(waiting, None)) is not None:
                 try:
                     held[pool.submit(attempt, work, *cell)] = cell
                 except BrokenProcessPool:
                     suspects.append(cell)
-                    break
             if not held:
                 return
             for future in wait(held, return_when=FIRST_COMPLETED).done:
@@ -109,13 +108,6 @@ def _until_broken(
                     suspects.append(cell)
                 else:
                     yield outcome
-        for future, cell in held.items():
-            try:
-                outcome = future.result(timeout=60)
-            except BrokenProcessPool:
-                suspects.append(cell)
-            else:
-                yield outcome
     finally:
         workers = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)

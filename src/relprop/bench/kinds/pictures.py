@@ -121,7 +121,7 @@ def load_pictures(images: ImageReader, wanted: Sequence[Listed], names: dict[int
 
     every = [
         [one._replace(example=one.example.resized(height, width)) for one in objects]
-        for objects in wanted[0].source.open(wanted, names)
+        for objects in wanted[0].open_pictures(wanted, names)
     ]
     first = [objects[0].example for objects in every]
     values = torch.from_numpy(np.stack([np.asarray(one.image) for one in first])).permute(0, 3, 1, 2) / 255

@@ -78,8 +78,8 @@ def read_results(folder: Path) -> Results:
 
 
 def _joined(task: str, parts: Sequence[Measurements]) -> Measurements:
-    """All cells as one; NaN where a cell has no numbers of a method."""
-    whole = join_measurements([_padded(part, parts) for part in parts])
+    """All cells as one."""
+    whole = join_measurements(parts)
     place, count = max(Counter(whole.examples).items(), key=lambda one: one[1], default=(0, 0))
     if count > 1:
         raise InputError(
@@ -87,17 +87,3 @@ def _joined(task: str, parts: Sequence[Measurements]) -> Measurements:
             "run the suite again in another folder"
         )
     return whole
-
-
-def _padded(part: Measurements, every: Sequence[Measurements]) -> Measurements:
-    count = len(part.examples)
-    for other in every:
-        for method, own in other.scores.items():
-            for metric in own:
-                if metric not in part.scores.get(method, {}):
-                    part.add(method, metric, [float("nan")] * count)
-        for method, curves in other.curves.items():
-            for metric, curve in curves.items():
-                if metric not in part.curves.get(method, {}):
-                    part.add_curve(method, metric, curve.at, [[float("nan")] * len(curve.at)] * count)
-    return part

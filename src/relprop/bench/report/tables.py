@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from relprop.bench.report.blocks import Bullets, Paragraph, ReportBlock, TableBlock, TableCell, TableColumn, TableRow
 from relprop.bench.report.comparison import PaperComparison, compare, shown_tasks
 from relprop.bench.report.metric_statistics import metric_statistic
+from relprop.bench.report.published import printed_decimals
 from relprop.bench.report.results import CEILING, REFERENCES, Results
 from relprop.bench.suites import Table
 from relprop.bootstrap import LEVEL, Estimate
@@ -101,7 +102,7 @@ def _score_columns(columns: Sequence[PaperComparison], decimals: int) -> Iterato
             yield MethodColumn(TableColumn("of possible", group), texts)
         if column.paper:
             texts = {label: str(one) for label, one in column.paper.items()}
-            best = _best(column, {label: one.value for label, one in column.paper.items()})
+            best = _best(column, {label: float(one) for label, one in column.paper.items()})
             yield MethodColumn(TableColumn("paper", group, soft=True), texts, best)
 
 
@@ -125,7 +126,7 @@ def _lead_column(task: str, leads: Mapping[str, Estimate], decimals: int) -> Met
 
 def _decimals(columns: Sequence[PaperComparison]) -> int:
     """As many as the paper prints, else according to the size of the numbers."""
-    printed = [one.decimals for column in columns for one in column.paper.values()]
+    printed = [printed_decimals(one) for column in columns for one in column.paper.values()]
     if printed:
         return max(printed)
     largest = max(abs(one.value) for column in columns for one in column.ours.values())
