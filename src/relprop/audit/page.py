@@ -8,10 +8,12 @@ from dataclasses import replace
 from relprop.audit import words
 from relprop.audit.figure import audit_figure
 from relprop.audit.findings import PRIMARY, AuditFindings, Findings, Ranked
+from relprop.bench.kinds.exhibits import only_drawing
 from relprop.bench.report import blocks
-from relprop.bench.report.exhibits import svg_bytes, text_heatmap
+from relprop.bench.report.exhibits import svg_bytes
 from relprop.bench.report.html import html
 from relprop.explanation import Explanation
+from relprop.types import Heatmap
 
 
 def audit_page(audit: AuditFindings) -> str:
@@ -67,6 +69,6 @@ def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iter
     for name, one in zip(names, explained, strict=True):
         mentions = f"{name.count} mention{'s' if name.count > 1 else ''}"
         title = f"{name.name} {words.signed_number(name.relevance)} ({name.group}, {mentions})"
-        drawn.append(replace(text_heatmap(one.words().without_special()), method=title))
+        drawn.append(replace(only_drawing(one.words().without_special(), Heatmap), method=title))
     if drawn:
         yield blocks.Heatmaps("names", "Each with the sentence whose relevance is nearest to its mean", tuple(drawn))

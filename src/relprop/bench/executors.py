@@ -21,6 +21,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from relprop.errors import InputError, RelpropError
@@ -167,17 +169,16 @@ _AT_ADDRESS = {"RAY_NUM_REDIS_GET_RETRIES": "1"}
 _SECONDS_TO_ANSWER = 10
 
 
-def _ray(settings: dict[str, str]) -> Any:
+def _ray(settings: dict[str, str]) -> ModuleType:
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     try:
-        import ray
+        return import_module("ray")
     except ImportError:
         raise RelpropError('running on Ray needs the ray package: pip install "relprop[ray]"') from None
-    return ray
 
 
-def _connect(ray: Any, address: str | None, num_cpus: int | None) -> None:
+def _connect(ray: ModuleType, address: str | None, num_cpus: int | None) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address:
@@ -198,7 +199,7 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
 
 
-def _check_loopback(ray: Any) -> None:
+def _check_loopback(ray: ModuleType) -> None:
     here = ray.util.get_node_ip_address()
     if not ipaddress.ip_address(here).is_loopback:
         raise RelpropError(
@@ -207,11 +208,11 @@ def _check_loopback(ray: Any) -> None:
         )
 
 
-def _tasks(ray: Any, work: WorkFunction, cells: Iterable[KeyedSpec]) -> Iterator[Outcome]:
+def _tasks(ray: ModuleType, work: WorkFunction, cells: Iterable[KeyedSpec]) -> Iterator[Outcome]:
     remote = ray.remote(num_cpus=1, max_retries=0)(_on_worker)  # the driver counts failures, deaths included
     path, packed = ray.put(sys.path), ray.put(ray.cloudpickle.dumps(work))
     waiting = iter(cells)
-    held: dict[Any, str] = {}
+    held: dict[object, str] = {}
     most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     while True:
         while len(held) < most and (cell := next(waiting, None)) is not None:
@@ -230,7 +231,7 @@ def _on_worker(path: list[str], packed: bytes, key: str, spec: CellSpec) -> Outc
     return attempt(pickle.loads(packed), key, spec)
 
 
-def _outcome(ray: Any, reference: Any, key: str) -> Outcome:
+def _outcome(ray: ModuleType, reference: object, key: str) -> Outcome:
     try:
         outcome: Outcome = ray.get(reference)
     except ray.exceptions.WorkerCrashedError:

@@ -92,7 +92,7 @@ class Store:
                 rows,
             )
 
-    def succeed(self, key: str, result: Any, seconds: float) -> None:
+    def succeed(self, key: str, result: object, seconds: float) -> None:
         """Store a result. The first one stays: a cell never counts twice."""
         with self._write_errors(), self._transaction():
             self._db.execute(

@@ -88,7 +88,7 @@ def _described(suite: Suite) -> str:
     return json.dumps(suite_table(suite), sort_keys=True)
 
 
-def suite_table(suite: Suite) -> dict[str, Any]:
+def suite_table(suite: Suite) -> dict[str, object]:
     """A suite as a table, without its catalog."""
     return {
         one.name: [asdict(part) for part in value] if one.name in ("methods", "tasks", "tables") else value
@@ -97,7 +97,7 @@ def suite_table(suite: Suite) -> dict[str, Any]:
     }
 
 
-def environment() -> dict[str, Any]:
+def environment() -> dict[str, object]:
     """Versions and hardware that may affect the numbers."""
     packages = {name: version(name) for name in ("relprop", "torch", "transformers", "numpy")}
     return {"python": platform.python_version(), **packages, "machine": platform.machine(), "cores": os.cpu_count()}

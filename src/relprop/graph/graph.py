@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,6 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from relprop.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx
+    from torch_geometric.data import Data
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +99,14 @@ class Graph:
         return table
 
 
-def _shape(values: Any) -> str:
+def _shape(values: ArrayLike) -> str:
     array = np.asarray(values)
     return f"an array {list(array.shape)} of {array.dtype}"
 
 
-def batch(graphs: Sequence[Graph], device: Any = None, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+def batch(
+    graphs: Sequence[Graph], device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> dict[str, Tensor]:
     """The model's inputs for padded graphs: nodes, adjacency, and a mask whose first column is the virtual node."""
     width = max(map(len, graphs))
     features = graphs[0].nodes.shape[1]
@@ -121,7 +127,7 @@ def batch(graphs: Sequence[Graph], device: Any = None, dtype: torch.dtype | None
     return {name: values.to(device) for name, values in inputs.items()}
 
 
-def from_networkx(graph: Any, *, features: str | Sequence[str] = "x", edge_type: str | None = None) -> Graph:
+def from_networkx(graph: networkx.Graph, *, features: str | Sequence[str] = "x", edge_type: str | None = None) -> Graph:
     """A graph from networkx: node attributes become features, an edge attribute the type.
 
     Types that are not numbers are numbered in sorted order. Nodes keep their names; `places` are the attribute "pos",
@@ -154,7 +160,7 @@ def from_networkx(graph: Any, *, features: str | Sequence[str] = "x", edge_type:
     )
 
 
-def from_pyg(data: Any) -> Graph:
+def from_pyg(data: Data) -> Graph:
     """A graph from a PyTorch Geometric `Data`: x and, where given, edge_index, edge_attr (one number per edge), pos."""
     if getattr(data, "x", None) is None:
         raise InputError("the PyTorch Geometric data has no node features (x)")

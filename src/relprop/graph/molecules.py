@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import AbstractContextManager
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relprop.errors import InputError, RelpropError
 from relprop.graph.graph import Graph
+
+if TYPE_CHECKING:
+    from rdkit.Chem import Atom, Bond, Mol
 
 # Categories of an atom: element, neighbours, charge, hydrogens, hybridisation, aromatic, in a ring, chirality.
 ELEMENTS = (5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53)  # by atomic number; 0 stands for any other
@@ -37,7 +44,7 @@ def from_smiles(smiles: str) -> Graph:
     )
 
 
-def _categories(atom: Any) -> tuple[int, ...]:
+def _categories(atom: Atom) -> tuple[int, ...]:
     number = atom.GetAtomicNum()
     return (
         ELEMENTS.index(number) + 1 if number in ELEMENTS else 0,
@@ -51,16 +58,17 @@ def _categories(atom: Any) -> tuple[int, ...]:
     )
 
 
-def _bond_type(bond: Any) -> int:
+def _bond_type(bond: Bond) -> int:
     return BONDS - 1 if bond.GetIsAromatic() else min(max(int(bond.GetBondTypeAsDouble()), 1), 3) - 1
 
 
-def _drawn_positions(molecule: Any) -> Any:
+def _drawn_positions(molecule: Mol) -> NDArray[np.float64]:
     """The atoms' positions in rdkit's drawing [atoms, 2], y down."""
     from rdkit.Chem.rdDepictor import Compute2DCoords
 
     Compute2DCoords(molecule)
-    return molecule.GetConformer().GetPositions()[:, :2] * np.array([1.0, -1.0])
+    positions: NDArray[np.float64] = molecule.GetConformer().GetPositions()[:, :2] * np.array([1.0, -1.0])
+    return positions
 
 
 def _reason(smiles: str) -> str:
@@ -71,17 +79,16 @@ def _reason(smiles: str) -> str:
     return problems[0].Message().strip() if problems else "its grammar is wrong"
 
 
-def quiet_rdkit() -> Any:
+def quiet_rdkit() -> AbstractContextManager[object]:
     """A context without rdkit's messages."""
     from rdkit.rdBase import BlockLogs
 
     return BlockLogs()
 
 
-def rdkit_chem() -> Any:
+def rdkit_chem() -> ModuleType:
     """rdkit's `Chem`; raises with the command that installs it."""
     try:
-        from rdkit import Chem
+        return import_module("rdkit.Chem")
     except ImportError:
         raise RelpropError('molecules need rdkit: pip install "relprop[graph]"') from None
-    return Chem

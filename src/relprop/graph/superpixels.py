@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from relprop.errors import InputError, RelpropError
 from relprop.graph.graph import Graph
@@ -39,7 +37,7 @@ def superpixels(picture: ArrayLike, most: int = MOST, compactness: float = 0.25)
     )
 
 
-def _slic(grey: Any, most: int, compactness: float) -> Any:
+def _slic(grey: NDArray[np.float64], most: int, compactness: float) -> NDArray[np.int64]:
     """Regions [height, width] numbered from 0, at most `most`; for SLIC the number is only a hint."""
     try:
         from skimage.segmentation import slic

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -84,12 +86,11 @@ def read_mat(path: str | Path, numbers: Iterable[int]) -> Iterator[SegmentedPict
             yield _example(Image.fromarray(pixels).convert("RGB"), mask, None, (), f"{path} image {index}", str(index))
 
 
-def _h5py() -> Any:
+def _h5py() -> ModuleType:
     try:
-        import h5py
+        return import_module("h5py")
     except ImportError as error:
         raise InputError("reading .mat files needs h5py: pip install relprop[vision]") from error
-    return h5py
 
 
 def image_pairs(images: str | Path, masks: str | Path) -> list[tuple[Path, Path]]:

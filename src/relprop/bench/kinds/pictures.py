@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -154,7 +153,7 @@ def classes_to_explain(job: CellJob, images: ImageReader, loaded: LoadedPictures
 
 
 def explain_pictures(
-    job: CellJob, images: ImageReader, rows: list[PixelRow], targets: list[Any], method: Method, whole: Measurements
+    job: CellJob, images: ImageReader, rows: list[PixelRow], targets: list[int], method: Method, whole: Measurements
 ) -> list[Explanation]:
     """A method's explanation of each picture; its time is added to the measurements."""
     size, done = job.task.batch_size, []

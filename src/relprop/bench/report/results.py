@@ -30,7 +30,7 @@ class Results:
     left: int = 0  # cells still to be done
     seconds: float = 0.0  # of all cells
     command: str = ""
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, object] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property

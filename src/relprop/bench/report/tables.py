@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from relprop.bench.report.blocks import Bullets, Paragraph, ReportBlock, TableBlock, TableCell, TableColumn, TableRow
 from relprop.bench.report.comparison import PaperComparison, compare, shown_tasks
@@ -209,13 +209,13 @@ def task_table(results: Results) -> TableBlock:
     return TableBlock("Tasks", "task", tuple(TableColumn(names[i]) for i in filled), tuple(rows), numbers=False)
 
 
-def facts_table(caption: str, facts: Mapping[str, Any]) -> TableBlock:
+def facts_table(caption: str, facts: Mapping[str, object]) -> TableBlock:
     """Names and values; a value that is itself a table is written in one line."""
     rows = tuple(TableRow(name, (TableCell(one_line(value)),)) for name, value in facts.items())
     return TableBlock(caption, "", (TableColumn(""),), rows, numbers=False)
 
 
-def one_line(value: Any) -> str:
+def one_line(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {one_line(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
