@@ -7,19 +7,22 @@ that it held fail.
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import multiprocessing
 import os
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -153,13 +156,48 @@ def on_ray(address: str | None = None, *, num_cpus: int | None = None) -> Execut
     def execute(work: WorkFunction, cells: Iterable[KeyedSpec]) -> Generator[Outcome, None, None]:
         if ray.is_initialized():
             raise RelpropError("this process is already connected to Ray; call ray.shutdown() first")
-        try:
+        processes = import_module("psutil").Process()  # it comes with Ray
+        before = set(processes.children(recursive=True))
+        with ExitStack() as ending:
+            ending.callback(ray.shutdown)
             _connect(ray, address, num_cpus)
+            cluster = set(processes.children(recursive=True)) - before
+            ending.enter_context(_ended_with_driver([one.pid for one in cluster]))
+            ending.callback(ray.shutdown)
             yield from _tasks(ray, work, cells)
-        finally:
-            ray.shutdown()
 
     return execute
+
+
+@contextmanager
+def _ended_with_driver(pids: Sequence[int]) -> Iterator[None]:
+    """Have the processes of a local cluster killed when the driver is: some of Ray's would stay behind for minutes."""
+    command = [sys.executable, "-c", _KILLER, json.dumps(sys.path), *map(str, pids)]
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+    ) as killer:
+        try:
+            yield
+        finally:
+            killer.communicate(b"done")
+
+
+# The pipe ends without a word when the driver is killed. psutil kills no process that has another's number by now.
+_KILLER = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from contextlib import suppress
+import psutil
+cluster = []
+for pid in sys.argv[2:]:
+    with suppress(psutil.Error):
+        cluster.append(psutil.Process(int(pid)))
+if not sys.stdin.read():
+    for process in cluster:
+        with suppress(psutil.Error):
+            process.kill()
+"""
 
 
 # Ray reads these when it is imported. Without the first, a local cluster listens on every interface, whatever address

@@ -19,7 +19,7 @@ ENDINGS = (".csv", ".parquet")
 
 def result_rows(folder: Path) -> Iterator[tuple[object, ...]]:
     """One number per row, in the order of the plan. A curve has one row per position `at`, which is None for scores."""
-    with Store(folder, create=False) as store:
+    with Store(folder, read_only=True) as store:
         rows = store.rows()
     for row in rows:
         if not row.done:

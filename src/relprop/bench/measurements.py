@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from math import nan
 from typing import Any
 
+from relprop.errors import InputError
+
 Numbers = dict[str, dict[str, list[float]]]
 Exhibit = dict[str, Any]  # "kind", "example" and what the kind needs; stored as JSON
 CEILING = "ceiling"  # the label of the best order that a search finds
@@ -57,10 +59,18 @@ class Measurements:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Measurements:
-        curves = {
-            method: {metric: Curves(**one) for metric, one in own.items()} for method, own in data["curves"].items()
-        }
-        return cls(**{**data, "curves": curves})
+        try:
+            curves = {
+                method: {metric: Curves(**one) for metric, one in own.items()} for method, own in data["curves"].items()
+            }
+            whole = cls(**{**data, "curves": curves})
+            numbers: list[Sequence[object]] = [values for own in whole.scores.values() for values in own.values()]
+            numbers += [curve.values for own in curves.values() for curve in own.values()]
+            if any(len(values) != len(whole.examples) for values in numbers):
+                raise ValueError("as many numbers as examples are needed")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"a stored result is no measurement ({error})") from error
+        return whole
 
 
 def join_measurements(parts: Sequence[Measurements]) -> Measurements:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -102,7 +102,13 @@ def train_model(
             "torch": torch.__version__,
         }
         _save_model(model, tokenizer, about, out)
-    return out, json.loads((out / ABOUT).read_text(encoding="utf-8"))
+    try:
+        facts: ModelFacts = json.loads((out / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RelpropError(
+            f'"{out / ABOUT}" is damaged ({error}); delete "{out}", and the model is trained again'
+        ) from error
+    return out, facts
 
 
 def _load_start(start: str, task: TrainingTask, data: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -186,9 +192,12 @@ def _load_checkpoint(model: PreTrainedModel, optimiser: torch.optim.Optimizer, p
     """Load a checkpoint if there is one; returns the step to continue with."""
     if not path.is_file():
         return 0
-    with safe_open(path, framework="pt") as file:
-        step = int(file.metadata()["step"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    try:
+        with safe_open(path, framework="pt") as file:
+            step = int(file.metadata()["step"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+        raise RelpropError(f'"{path}" is damaged ({error}); delete it, and training starts anew') from error
     model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

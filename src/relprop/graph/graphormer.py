@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -104,8 +105,9 @@ class Graphormer(nn.Module):
             model.load_state_dict(
                 {name: value.float() for name, value in load_file(path / "model.safetensors").items()}
             )
-        except (OSError, ValueError, TypeError, RuntimeError) as error:
-            raise ModelError(f'"{folder}" is no Graphormer that can be loaded: {str(error).splitlines()[0]}') from error
+        except (OSError, ValueError, TypeError, AttributeError, RuntimeError, SafetensorError, InputError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ModelError(f'"{folder}" is no Graphormer that can be loaded: {reason}') from error
         return model.eval()
 
 

@@ -181,7 +181,7 @@ class Heads:
         """The heads that `to_json` wrote, equal to the original."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{where} is no file of heads saved by relprop: it is not JSON ({error})") from None
         if not isinstance(data, dict) or "schema_version" not in data:
             raise InputError(f"{where} is no file of heads saved by relprop: it has no schema_version")
@@ -190,7 +190,7 @@ class Heads:
             raise InputError(f"{where} has schema version {version}; this relprop reads {SCHEMA_VERSION}")
         try:
             return cls(**_fields_of(data))
-        except (InputError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (InputError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise InputError(f"{where} is damaged ({type(error).__name__}: {error})") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:

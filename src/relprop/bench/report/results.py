@@ -53,7 +53,7 @@ class Results:
 
 def read_results(folder: Path) -> Results:
     """All cells that are done, joined by task, and those that failed."""
-    with Store(folder, create=False) as store:
+    with Store(folder, read_only=True) as store:
         rows = store.rows()
         said = {name: store.about(name) for name in ("suite", "command", "environment", "models")}
     if said["suite"] is None:
