@@ -125,7 +125,14 @@ class Dataset:
         return found
 
     def _examples(self, rows: Iterable[Row]) -> list[Example]:
-        return [example for row in rows if (example := self._example(row)) is not None]
+        found = []
+        for number, row in enumerate(rows):
+            try:
+                found.append(self._example(row))
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise InputError(f'row {number} of "{self.name}" is not as the dataset says ({reason})') from error
+        return [example for example in found if example is not None]
 
     def _example(self, row: Row) -> Example | None:
         if self.answer is not None:

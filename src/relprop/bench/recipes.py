@@ -196,15 +196,16 @@ def _load_checkpoint(model: PreTrainedModel, optimiser: torch.optim.Optimizer, p
         with safe_open(path, framework="pt") as file:
             step = int(file.metadata()["step"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
-        raise RelpropError(f'"{path}" is damaged ({error}); delete it, and training starts anew') from error
-    model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        if name.startswith("optimiser."):
-            _, number, part = name.split(".")
-            state.setdefault(int(number), {})[part] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+        model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith("optimiser."):
+                _, number, part = name.split(".")
+                state.setdefault(int(number), {})[part] = value
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise RelpropError(f'"{path}" is damaged ({reason}); delete it, and training starts anew') from error
     return step
 
 
