@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bench_work
+from relprop.bench.executors import KeyedSpec, Outcome, WorkFunction, in_process
 from relprop.bench.export import fingerprint
 from relprop.bench.report import read_results, write_report
 from relprop.bench.rescue import rescue_results
@@ -42,13 +43,19 @@ def padded(spec: dict[str, object]) -> dict[str, object]:
     return {**bench_work.square(spec), "exhibits": [{"kind": "other", "text": "x" * 3000}]}
 
 
+def backwards(work: WorkFunction, cells: Iterable[KeyedSpec]) -> Generator[Outcome, None, None]:
+    """Workers end in any order."""
+    return in_process(work, reversed(list(cells)))
+
+
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("healthy")
     with Store(folder) as store:
         for name, value in zip(NOTES, (json.dumps(SUITE), "relprop bench run", "{}", "{}", "", "{}"), strict=True):
             store.note(name, value)
-        assert run_cells(store, SPECS, padded).complete
+        assert run_cells(store, SPECS, padded, executor=backwards).complete
+        assert [row.spec for row in store.rows()] == SPECS
     return folder
 
 

@@ -27,8 +27,10 @@ def _sections(audit: AuditFindings) -> Iterator[blocks.Section]:
         blocks.Bullets(words.HOW_TO_READ),
     ]
     yield blocks.Section(words.heading(audit), opening, depth=1)
+    alt = "Names sorted by their relevance, coloured by group, and the distribution of each group"
+    image = blocks.ImageFile("names", alt, "svg", svg_bytes(audit_figure(audit)))
     for number, (title, findings) in enumerate(audit.parts()):
-        picture = [_picture(audit)] if not number else []
+        picture = [blocks.ImageRow("Every name, and every group", (image,))] if not number else []
         yield blocks.Section(title, [*(_verdicts(findings) if number else []), *_tables(findings), *picture])
     most, least = audit.found.extremes()
     yield blocks.Section("Most relevant names", list(_examples(most, audit.examples[: len(most)])))
@@ -53,13 +55,6 @@ def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
     columns = tuple(blocks.TableColumn(name) for name in head[1:])
     return blocks.TableBlock(
         caption, head[0], columns, tuple(blocks.TableRow(row[0], tuple(map(blocks.TableCell, row[1:]))) for row in rows)
-    )
-
-
-def _picture(audit: AuditFindings) -> blocks.ImageRow:
-    alt = "Names sorted by their relevance, coloured by group, and the distribution of each group"
-    return blocks.ImageRow(
-        "Every name, and every group", (blocks.ImageFile("names", alt, "svg", svg_bytes(audit_figure(audit))),)
     )
 
 

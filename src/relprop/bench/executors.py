@@ -95,7 +95,8 @@ def _until_broken(
 ) -> Iterator[Outcome]:
     """Outcomes until there are no more cells or a worker dies; then the cells in progress go to `suspects`."""
     held: dict[Future[Outcome], KeyedSpec] = {}
-    pool = _pool(count)
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
     try:
         while True:
             while not suspects and len(held) < 2 * count and (cell := next(waiting, None)) is not None:
@@ -119,11 +120,6 @@ def _until_broken(
         if held:  # stopped in the middle: nobody waits for these cells
             for worker in workers:
                 worker.kill()
-
-
-def _pool(count: int) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
 
 
 def _start_worker() -> None:

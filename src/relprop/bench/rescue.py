@@ -42,8 +42,11 @@ def rescue_results(folder: Path) -> Rescued | None:
         aside = _put_aside(folder)
     _fill_up(aside)
     about = {row[0]: row[1] for row, right in _readable(aside, "about") if right}
-    cells = [cell for row, right in _readable(aside, "cells") if (cell := _trusted(row, right)) is not None]
-    whole = set(NOTES) <= about.keys() and about.get(CELLS) == str(len(cells))
+    trusted = [(row[1], cell) for row, right in _readable(aside, "cells") if (cell := _trusted(row, right)) is not None]
+    trusted.sort(key=lambda one: one[0] if isinstance(one[0], int) else -1)
+    cells = [cell for _, cell in trusted]
+    in_order = [place for place, _ in trusted] == list(range(len(cells)))
+    whole = in_order and about.get(CELLS) == str(len(cells)) and set(NOTES) <= about.keys()
     with Store(folder) as store:
         store.keep(cells)
         for name in NOTES if whole else ():

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from relprop.bench.datasets import AnsweredQuestion, Dataset, Example
 from relprop.readers.tokens import TokenRow
-from relprop.tasks.spans import Span, WindowLogits, context_windows, no_answer_span, span_of
+from relprop.tasks.spans import WindowLogits, context_windows, no_answer_span, span_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -82,8 +82,7 @@ class AnsweringTask:
         ]
 
     def _target(self, tokenizer: PreTrainedTokenizerBase, example: Example, window: TokenRow) -> tuple[int, int]:
-        answer = example.answer if isinstance(example, AnsweredQuestion) else None
-        span = span_of(window, *answer) if answer else None
+        span = span_of(window, *answer) if (answer := _answer(example)) else None
         span = span or no_answer_span(tokenizer, window)
         return span.first, span.last
 
@@ -106,8 +105,10 @@ class AnsweringTask:
                 one = WindowLogits(window, start, end, no_answer_span(tokenizer, window))
                 lead = one.lead(one.best) if one.best else -torch.inf
                 if one.best and lead > best.get(number, (-torch.inf, ""))[0]:
-                    best[number] = lead, _span_text(examples[number], window, one.best) if lead > 0 else ""
-        pairs = [(best[i][1] if i in best else "", _answer_text(example)) for i, example in enumerate(examples)]
+                    first, last = window.units[one.best.first], window.units[one.best.last]
+                    best[number] = lead, _pair(examples[number])[1][first.start : last.end] if lead > 0 else ""
+        right = [_pair(one)[1][slice(*answer)] if (answer := _answer(one)) else "" for one in examples]
+        pairs = [(best[i][1] if i in best else "", text) for i, text in enumerate(right)]
         return {
             "accuracy": sum(_words(a) == _words(b) for a, b in pairs) / len(pairs),
             "f1": sum(_word_f1(_words(a), _words(b)) for a, b in pairs) / len(pairs),
@@ -120,14 +121,8 @@ def _pair(example: Example) -> tuple[str, str]:
     return example.text
 
 
-def _span_text(example: Example, window: TokenRow, span: Span) -> str:
-    """The words of the context in a span."""
-    return _pair(example)[1][window.units[span.first].start : window.units[span.last].end]
-
-
-def _answer_text(example: Example) -> str:
-    answer = example.answer if isinstance(example, AnsweredQuestion) else None
-    return _pair(example)[1][slice(*answer)] if answer else ""
+def _answer(example: Example) -> tuple[int, int] | None:
+    return example.answer if isinstance(example, AnsweredQuestion) else None
 
 
 def _words(text: str) -> list[str]:

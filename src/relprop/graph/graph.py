@@ -54,7 +54,8 @@ class Graph:
         values = np.asarray(nodes)
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or not len(values) or values.dtype.kind not in "iufb":
-            raise InputError(f"nodes are numbers [nodes, features], at least one node, got {_shape(nodes)}")
+            got = f"an array {list(np.shape(nodes))} of {values.dtype}"
+            raise InputError(f"nodes are numbers [nodes, features], at least one node, got {got}")
         if not np.isfinite(values).all():
             raise InputError("a node has a feature that is not a finite number")
         pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2) if np.size(edges) else np.empty((0, 2), np.int64)
@@ -97,11 +98,6 @@ class Graph:
         for a, b in (self.edges.T, self.edges.T[::-1]):
             table[a, b] = 1 + self.edge_types
         return table
-
-
-def _shape(values: ArrayLike) -> str:
-    array = np.asarray(values)
-    return f"an array {list(array.shape)} of {array.dtype}"
 
 
 def batch(

@@ -40,13 +40,10 @@ def method_table(results: Results, caption: str, columns: Sequence[MethodColumn]
 def tables_to_show(results: Results) -> list[Table]:
     """The suite's tables, and one for every other metric that was measured."""
     shown = {table.metric for table in results.suite.tables}
-    others = [one for one in dict.fromkeys([*results.metrics, *METRICS]) if one not in shown and _has(results, one)]
-    return [*results.suite.tables, *map(_default_table, others)]
-
-
-def _has(results: Results, metric: str) -> bool:
-    each = [columns for measurements in results.tasks.values() for columns in measurements.scores.values()]
-    return any(metric_statistic(metric, columns) is not None for columns in each)
+    columns = [own for measurements in results.tasks.values() for own in measurements.scores.values()]
+    others = [metric for metric in dict.fromkeys([*results.metrics, *METRICS]) if metric not in shown]
+    measured = [metric for metric in others if any(metric_statistic(metric, own) is not None for own in columns)]
+    return [*results.suite.tables, *map(_default_table, measured)]
 
 
 def _default_table(metric: str) -> Table:
