@@ -152,14 +152,14 @@ def on_ray(address: str | None = None, *, num_cpus: int | None = None) -> Execut
     def execute(work: WorkFunction, cells: Iterable[KeyedSpec]) -> Generator[Outcome, None, None]:
         if ray.is_initialized():
             raise RelpropError("this process is already connected to Ray; call ray.shutdown() first")
-        processes = import_module("psutil").Process()  # it comes with Ray
-        before = set(processes.children(recursive=True))
+        driver = import_module("psutil").Process()  # the package comes with Ray
+        before = set(driver.children(recursive=True))
         with ExitStack() as ending:
             ending.callback(ray.shutdown)
             _connect(ray, address, num_cpus)
-            cluster = set(processes.children(recursive=True)) - before
-            ending.enter_context(_ended_with_driver([one.pid for one in cluster]))
-            ending.callback(ray.shutdown)
+            if started := set(driver.children(recursive=True)) - before:
+                ending.enter_context(_ended_with_driver([one.pid for one in started]))
+                ending.callback(ray.shutdown)
             yield from _tasks(ray, work, cells)
 
     return execute
