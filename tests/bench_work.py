@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Generator, Iterable
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from relprop.bench.executors import Executor, KeyedSpec, Outcome, WorkFunction, in_process, on_ray, processes
@@ -59,10 +61,19 @@ def with_leave(executor: Executor) -> Executor:
     return execute
 
 
+def unhurried() -> None:
+    """Stop the clock by which Ray gives up on a node that has not started after 30 s, however busy the machine is."""
+    from ray._private import node
+
+    node.time = SimpleNamespace(**{**vars(time), "monotonic": lambda: 0.0})
+
+
 def executor_of(name: str) -> Executor:
     """1: here; 2, 3, ...: processes; "local": on Ray; anything else: the address of a Ray cluster."""
     if name == "local":
-        return on_ray(num_cpus=2)
+        executor = on_ray(num_cpus=2)
+        unhurried()
+        return executor
     if not name.isdigit():
         return on_ray(name)
     return processes(int(name)) if int(name) > 1 else in_process

@@ -27,6 +27,13 @@ if importlib.util.find_spec("ray") is None:  # not importorskip: Ray reads its s
 
 
 HANGS = 300.0  # seconds; nothing here takes as long
+os.environ.update(RAY_gcs_server_port_wait_time_s="300", RAY_worker_register_timeout_seconds="300")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _unhurried() -> None:
+    on_ray()  # imports Ray, with relprop's settings
+    bench_work.unhurried()
 
 
 def ran(folder: Path, work: Any, specs: list[dict[str, Any]], executor: Executor, **options: Any) -> RunSummary:
@@ -121,7 +128,10 @@ def test_a_killed_driver_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 CLUSTER = """
-import ray
+import ray, sys
+sys.path.append(sys.argv[1])
+import bench_work
+bench_work.unhurried()
 print(ray.init(address="local", num_cpus=1, include_dashboard=False).address_info["gcs_address"], flush=True)
 input()
 """
@@ -130,7 +140,7 @@ input()
 @contextmanager
 def cluster(environment: dict[str, str]) -> Iterator[str]:
     """The address of a cluster that somebody else started."""
-    command = [sys.executable, "-c", CLUSTER]
+    command = [sys.executable, "-c", CLUSTER, str(Path(bench_work.__file__).parent)]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
         assert process.stdin is not None

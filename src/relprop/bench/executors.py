@@ -221,9 +221,9 @@ def _connect(ray: ModuleType, address: str | None, num_cpus: int | None) -> None
         else:
             _check_loopback(ray)
             ray.init(address="local", num_cpus=num_cpus, object_store_memory=2**27, include_dashboard=False, **quiet)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises a plain one where a node does not start in time
         where = f'cannot be reached at "{address}"' if address else "cannot be started here"
-        raise RelpropError(f"Ray {where}: {error.__cause__ or error}") from error
+        raise RelpropError(f"Ray {where}: {' '.join(str(error.__cause__ or error).split())}") from error
 
 
 def _check_answers(address: str) -> None:
