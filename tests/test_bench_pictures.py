@@ -182,7 +182,7 @@ def test_breeds_by_name_by_number_or_not_at_all(data: Path) -> None:
     breeds = {number: f"other {number}" for number in range(37)}
 
     def labels(names: dict[int, str]) -> list[int | None]:
-        return [things[0].label for things in every[0].source.open(every, names)]
+        return [things[0].label for things in every[0].open_pictures(every, names)]
 
     assert labels(breeds) == [20, 4]
     assert labels(breeds | {0: "Beagle", 1: "maine coon"}) == [1, 0]
@@ -222,7 +222,7 @@ def test_imagenet_segmentation_by_index(tmp_path: Path) -> None:
     every = picture_data.list_pictures(task, tmp_path)
     wanted = list(read_imagenet_segmentation(tmp_path / "some.mat"))
     assert len(every) == 3
-    (last,) = every[2].source.open(every[2:], {})
+    (last,) = every[2].open_pictures(every[2:], {})
     assert last[0].example.image.tobytes() == wanted[2].image.tobytes()
     assert (last[0].example.foreground == wanted[2].foreground).all()
 

@@ -18,12 +18,22 @@ import pytest
 import bench_work
 from relprop.bench.executors import Executor, in_process, on_ray, processes
 from relprop.bench.export import fingerprint, result_rows
-from relprop.bench.runner import RunSummary, cell_key, run_cells
-from relprop.bench.store import Store
+from relprop.bench.runner import RunSummary, run_cells
+from relprop.bench.store import Store, cell_key
 from relprop.errors import InputError, RelpropError
 
 if importlib.util.find_spec("ray") is None:  # not importorskip: Ray reads its settings when it is first imported
     pytest.skip("needs ray", allow_module_level=True)
+
+
+HANGS = 300.0  # seconds; nothing here takes as long
+os.environ.update(RAY_gcs_server_port_wait_time_s="300", RAY_worker_register_timeout_seconds="300")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _unhurried() -> None:
+    on_ray()  # imports Ray, with relprop's settings
+    bench_work.unhurried()
 
 
 def ran(folder: Path, work: Any, specs: list[dict[str, Any]], executor: Executor, **options: Any) -> RunSummary:
@@ -92,13 +102,36 @@ def test_ctrl_c_leaves_nothing_behind() -> None:
     assert started
     with pytest.raises(KeyboardInterrupt):
         outcomes.throw(KeyboardInterrupt())  # type: ignore[attr-defined]
-    _, alive = psutil.wait_procs(started, timeout=10)
+    _, alive = psutil.wait_procs(started, timeout=HANGS)
     assert not alive
     assert not sys.modules["ray"].is_initialized()
 
 
+def test_a_killed_driver_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Left alone, Ray's agents look for a cluster that is gone."""
+    command = [sys.executable, bench_work.__file__, str(tmp_path), "50", "local", "--leave"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.stdin.write("one more\n" * 5)
+        process.stdin.flush()
+        assert process.stdout.readline()
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert any("Agent" in one.name() for one in started)
+        assert any("process.kill()" in " ".join(one.cmdline()) for one in started)  # who ends them
+        process.kill()
+        _, alive = psutil.wait_procs(started, timeout=HANGS)
+    for one in alive:
+        one.kill()
+    assert not alive
+
+
 CLUSTER = """
-import ray
+import ray, sys
+sys.path.append(sys.argv[1])
+import bench_work
+bench_work.unhurried()
 print(ray.init(address="local", num_cpus=1, include_dashboard=False).address_info["gcs_address"], flush=True)
 input()
 """
@@ -107,7 +140,7 @@ input()
 @contextmanager
 def cluster(environment: dict[str, str]) -> Iterator[str]:
     """The address of a cluster that somebody else started."""
-    command = [sys.executable, "-c", CLUSTER]
+    command = [sys.executable, "-c", CLUSTER, str(Path(bench_work.__file__).parent)]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, env=environment, **pipes) as process:
         assert process.stdin is not None
@@ -121,7 +154,7 @@ def test_a_cluster_that_exists(tmp_path: Path) -> None:
     environment = {**os.environ, **own}
     with cluster(environment) as address:
         command = [sys.executable, bench_work.__file__, str(tmp_path / "ray"), "6", address]
-        said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+        said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS, check=True)
     assert said.stdout.count("\n") == 1 + 6
     assert said.stderr == ""
     ran(tmp_path / "here", bench_work.square, bench_work.specs(6), in_process)

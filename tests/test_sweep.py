@@ -1,8 +1,10 @@
 """Coverage of head classes: a diverse slice in every run, the whole of transformers in the slow one."""
 
 import os
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -98,21 +100,30 @@ def test_readings_give_one_number_per_example() -> None:
     assert reading_of([similar])(similar).tolist() == [0, 3]
 
 
-def _misbehave(case: Case) -> Result:
-    if case.task == "crash":
-        os._exit(1)
-    if case.task == "sleep":
-        time.sleep(60)
-    return Result(case, sweep.COLUMNS)
-
-
 @pytest.mark.filterwarnings("ignore")
-def test_neither_a_crash_nor_a_hang_ends_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "run", _misbehave)
-    monkeypatch.setattr(sweep, "SECONDS", 1.0)
-    found = {one.case.task: one for one in sweep.sweep([Case(task, "X", "x") for task in ("crash", "sleep", "fine")])}
+def test_neither_a_crash_nor_a_hang_ends_the_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The clock moves only while a process hangs."""
+    hanging, now = tmp_path / "hanging", [0.0]
+
+    def misbehave(case: Case) -> Result:
+        if case.task == "crash":
+            os._exit(1)
+        if case.task == "hang":
+            hanging.touch()
+            threading.Event().wait()
+        return Result(case, sweep.COLUMNS)
+
+    def sleep(seconds: float) -> None:
+        if hanging.exists():
+            hanging.unlink()
+            now[0] += 2 * sweep.SECONDS
+        time.sleep(seconds)
+
+    monkeypatch.setattr(sweep, "run", misbehave)
+    monkeypatch.setattr(sweep, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    found = {one.case.task: one for one in sweep.sweep([Case(task, "X", "x") for task in ("crash", "hang", "fine")])}
     assert found["crash"].first == ("runs", "its process crashed")
-    assert found["sleep"].first == ("runs", "it takes more than 1 s")
+    assert found["hang"].first == ("runs", "it takes more than 20 s")
     assert found["fine"].clean
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,7 +31,7 @@ def open_text(path: Path) -> Iterator[TextIO]:
             yield lines
     except UnicodeDecodeError as error:
         raise InputError(f'"{path}" is not UTF-8 text (at byte {error.start})') from error
-    except (OSError, EOFError, csv.Error, json.JSONDecodeError) as error:
+    except (OSError, EOFError, csv.Error, json.JSONDecodeError, RecursionError, zlib.error) as error:
         raise InputError(f'"{path}" cannot be read: {getattr(error, "strerror", None) or error}') from error
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from relprop.audit.statistics import Comparison, Floats, GroupSummary, compare_groups, group_summary
 from relprop.explanation import Explanation
+
+K = TypeVar("K", bound=Hashable)
 
 # What counts as one number. Names come first: a group is a set of names, so tests permute the groups of names. Mentions
 # of one name, or in one sentence, depend on each other; counted one by one they make p too small.
@@ -104,8 +106,8 @@ def by_group(mentions: Iterable[Mention], groups: Sequence[str], level: str) -> 
     return {group: np.array([np.mean(own) for own in found.values()]) for group, found in means.items()}
 
 
-def _means(mentions: Iterable[Mention], key: Callable[[Mention], Any]) -> dict[Any, list[float]]:
-    found: dict[Any, list[float]] = {}
+def _means(mentions: Iterable[Mention], key: Callable[[Mention], K]) -> dict[K, list[float]]:
+    found: dict[K, list[float]] = {}
     for one in mentions:
         found.setdefault(key(one), []).append(one.relevance)
     return found

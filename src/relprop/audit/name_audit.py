@@ -26,6 +26,7 @@ from relprop.registry import METHODS
 from relprop.tasks.answers import AnswerSpan
 from relprop.tasks.token import TokenScore
 
+ClassName = int | str
 METHOD, DRAWS = "lrp_ah_ln", 9999  # the paper's method
 
 
@@ -34,7 +35,7 @@ def names(
     texts: Sequence[str],
     terms: Mapping[str, str] | str | os.PathLike[str] | None = None,
     *,
-    contrast: tuple[Any, Any] | None = None,
+    contrast: tuple[ClassName, ClassName] | None = None,
     method: str = METHOD,
     exclude: Iterable[str] | None = None,
     ignore_case: bool | None = None,
@@ -105,7 +106,7 @@ def _check_request(explainer: Explainer, signed: bool, method: str, shuffles: in
         raise InputError(f"shuffles are 0 or more and draws 1 or more, got {shuffles} and {draws}")
 
 
-def _contrast(explainer: Explainer, given: tuple[Any, Any] | None) -> tuple[Any, Any]:
+def _contrast(explainer: Explainer, given: tuple[ClassName, ClassName] | None) -> tuple[ClassName, ClassName]:
     if given is not None:
         if not isinstance(given, tuple | list) or len(given) != 2 or given[0] == given[1]:
             raise TargetError(f"a contrast is two different classes, got {given!r}")

@@ -8,10 +8,12 @@ from dataclasses import replace
 from relprop.audit import words
 from relprop.audit.figure import audit_figure
 from relprop.audit.findings import PRIMARY, AuditFindings, Findings, Ranked
+from relprop.bench.kinds.exhibits import only_drawing
 from relprop.bench.report import blocks
-from relprop.bench.report.exhibits import svg_bytes, text_heatmap
+from relprop.bench.report.exhibits import svg_bytes
 from relprop.bench.report.html import html
 from relprop.explanation import Explanation
+from relprop.types import Heatmap
 
 
 def audit_page(audit: AuditFindings) -> str:
@@ -25,8 +27,10 @@ def _sections(audit: AuditFindings) -> Iterator[blocks.Section]:
         blocks.Bullets(words.HOW_TO_READ),
     ]
     yield blocks.Section(words.heading(audit), opening, depth=1)
+    alt = "Names sorted by their relevance, coloured by group, and the distribution of each group"
+    image = blocks.ImageFile("names", alt, "svg", svg_bytes(audit_figure(audit)))
     for number, (title, findings) in enumerate(audit.parts()):
-        picture = [_picture(audit)] if not number else []
+        picture = [blocks.ImageRow("Every name, and every group", (image,))] if not number else []
         yield blocks.Section(title, [*(_verdicts(findings) if number else []), *_tables(findings), *picture])
     most, least = audit.found.extremes()
     yield blocks.Section("Most relevant names", list(_examples(most, audit.examples[: len(most)])))
@@ -54,19 +58,12 @@ def _table(caption: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> 
     )
 
 
-def _picture(audit: AuditFindings) -> blocks.ImageRow:
-    alt = "Names sorted by their relevance, coloured by group, and the distribution of each group"
-    return blocks.ImageRow(
-        "Every name, and every group", (blocks.ImageFile("names", alt, "svg", svg_bytes(audit_figure(audit))),)
-    )
-
-
 def _examples(names: Sequence[Ranked], explained: Sequence[Explanation]) -> Iterator[blocks.ReportBlock]:
     """Coloured sentences, each with its name as the title."""
     drawn = []
     for name, one in zip(names, explained, strict=True):
         mentions = f"{name.count} mention{'s' if name.count > 1 else ''}"
         title = f"{name.name} {words.signed_number(name.relevance)} ({name.group}, {mentions})"
-        drawn.append(replace(text_heatmap(one.words().without_special()), method=title))
+        drawn.append(replace(only_drawing(one.words().without_special(), Heatmap), method=title))
     if drawn:
         yield blocks.Heatmaps("names", "Each with the sentence whose relevance is nearest to its mean", tuple(drawn))

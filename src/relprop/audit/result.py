@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from relprop.audit.findings import AuditFindings, Mention, Ranked
 from relprop.audit.statistics import Comparison, GroupSummary, Interval
@@ -70,7 +69,7 @@ class NameAudit(AuditFindings):
                 write_text(path, self.to_html() if path.suffix.lower() == ".html" else self.to_csv(table))
 
 
-def _table(audit: AuditFindings, table: str) -> Iterator[Sequence[Any]]:
+def _table(audit: AuditFindings, table: str) -> Iterator[Sequence[object]]:
     if table == "mentions":
         yield [field.name for field in fields(Mention)]
         yield from ([getattr(one, field.name) for field in fields(Mention)] for one in audit.found.mentions)
@@ -87,7 +86,7 @@ def _table(audit: AuditFindings, table: str) -> Iterator[Sequence[Any]]:
                     yield from ([part, level, pair.first, pair.second, *line] for line in _measures(pair))
 
 
-def _measures(one: GroupSummary | Comparison) -> Iterator[tuple[str, Any]]:
+def _measures(one: GroupSummary | Comparison) -> Iterator[tuple[str, float]]:
     for field in fields(one):
         value = getattr(one, field.name)
         if isinstance(value, Interval):

@@ -161,14 +161,13 @@ def cohens_d(x: Floats, y: Floats) -> tuple[float, Interval]:
 def cliffs_delta(x: Floats, y: Floats) -> tuple[float, Interval]:
     """How much more often the first group's number is the larger one, from -1 to 1; interval of Feng and Cliff 2004."""
     n, m = len(x), len(y)
-    above, ties = _dominance(x, y), _ties(x, y)
-    below = -_dominance(y, x)
+    (above, ties), (below, _) = _dominance(x, y), _dominance(y, x)
     d = float(above.mean())
     if abs(d) == 1:  # the variance is 0
         bound = (min(n, m) - Z**2) / (min(n, m) + Z**2)
         return d, Interval(bound, 1.0) if d > 0 else Interval(-1.0, -bound)
     cells = n * m - ties - n * m * d**2  # the sum over all pairs of (d_ij - d) ** 2
-    rows, columns = ((above - d) ** 2).sum(), ((below - d) ** 2).sum()
+    rows, columns = ((above - d) ** 2).sum(), ((below + d) ** 2).sum()
     variance = float((m**2 * rows + n**2 * columns - cells) / (n * m * (n - 1) * (m - 1)))
     variance = max(variance, (1 - d**2) / (n * m - 1))
     reach = Z * math.sqrt(variance * ((1 - d**2) ** 2 + Z**2 * variance))
@@ -176,14 +175,8 @@ def cliffs_delta(x: Floats, y: Floats) -> tuple[float, Interval]:
     return d, Interval((d - d**3 - reach) / below_one, (d - d**3 + reach) / below_one)
 
 
-def _dominance(x: Floats, y: Floats) -> Floats:
-    """For each x, the share of y below it less the share above."""
+def _dominance(x: Floats, y: Floats) -> tuple[Floats, int]:
+    """For each x, the share of y below it less the share above; and the number of ties."""
     ordered = np.sort(y)
     below, up_to = np.searchsorted(ordered, x, "left"), np.searchsorted(ordered, x, "right")
-    shares: Floats = (below - (len(y) - up_to)) / len(y)
-    return shares
-
-
-def _ties(x: Floats, y: Floats) -> int:
-    ordered = np.sort(y)
-    return int((np.searchsorted(ordered, x, "right") - np.searchsorted(ordered, x, "left")).sum())
+    return (below - (len(y) - up_to)) / len(y), int((up_to - below).sum())

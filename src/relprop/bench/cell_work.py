@@ -111,6 +111,6 @@ def weights_digest(model: torch.nn.Module) -> str:
     return sha.hexdigest()[:16]
 
 
-def example_digest(examples: Sequence[Any]) -> str:
+def example_digest(examples: Sequence[object]) -> str:
     """A short hash of the examples; their reprs show their content and not where they lie."""
     return hashlib.sha256(repr(list(examples)).encode()).hexdigest()[:16]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from relprop.bench.idx import Bytes, read_idx
 from relprop.bench.settings import NOTHING_ELSE
@@ -30,7 +31,7 @@ class GreyImage:
     grey: bytes
 
     @classmethod
-    def of(cls, pixels: Any) -> GreyImage:
+    def of(cls, pixels: ArrayLike) -> GreyImage:
         values = np.asarray(pixels)
         if values.ndim != 2 or values.dtype != np.uint8:
             raise InputError(f"a grey picture is bytes [height, width], got {values.dtype} {list(values.shape)}")
@@ -40,7 +41,7 @@ class GreyImage:
         """Every pixel, under the class's first name: cells of stored runs are identified by it."""
         return f"Picture(shape={self.shape!r}, grey={self.grey!r})"
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Bytes:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Bytes:
         values: Bytes = np.frombuffer(self.grey, np.uint8).reshape(self.shape).astype(dtype or np.uint8)
         return values
 
@@ -98,7 +99,7 @@ class Dataset:
     def columns(self) -> tuple[ColumnName, ...]:
         return self.text if isinstance(self.text, tuple) else (self.text,)
 
-    def class_of(self, raw: Any) -> int | None:
+    def class_of(self, raw: object) -> int | None:
         """The index of a class by its name or number; None for values that belong to no class."""
         if self.values:
             return next((i for i, name in enumerate(self.classes) if str(raw) in self.values.get(name, ())), None)
@@ -124,7 +125,14 @@ class Dataset:
         return found
 
     def _examples(self, rows: Iterable[Row]) -> list[Example]:
-        return [example for row in rows if (example := self._example(row)) is not None]
+        found = []
+        for number, row in enumerate(rows):
+            try:
+                found.append(self._example(row))
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise InputError(f'row {number} of "{self.name}" is not as the dataset says ({reason})') from error
+        return [example for example in found if example is not None]
 
     def _example(self, row: Row) -> Example | None:
         if self.answer is not None:
@@ -188,7 +196,7 @@ def _rows_of_split(data: Dataset, split: str, rows: Iterator[Row]) -> Iterator[R
             yield row
 
 
-def _hash_fraction(value: Any) -> float:
+def _hash_fraction(value: object) -> float:
     """A number in [0, 1) computed from the text alone."""
     return int(hashlib.sha256(str(value).encode()).hexdigest()[:8], 16) / 2**32
 

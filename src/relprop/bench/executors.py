@@ -7,20 +7,25 @@ that it held fail.
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import multiprocessing
 import os
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from relprop.errors import InputError, RelpropError
@@ -90,15 +95,15 @@ def _until_broken(
 ) -> Iterator[Outcome]:
     """Outcomes until there are no more cells or a worker dies; then the cells in progress go to `suspects`."""
     held: dict[Future[Outcome], KeyedSpec] = {}
-    pool = _pool(count)
+    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
     try:
-        while not suspects:
-            while len(held) < 2 * count and (cell := next(waiting, None)) is not None:
+        while True:
+            while not suspects and len(held) < 2 * count and (cell := next(waiting, None)) is not None:
                 try:
                     held[pool.submit(attempt, work, *cell)] = cell
                 except BrokenProcessPool:
                     suspects.append(cell)
-                    break
             if not held:
                 return
             for future in wait(held, return_when=FIRST_COMPLETED).done:
@@ -109,24 +114,12 @@ def _until_broken(
                     suspects.append(cell)
                 else:
                     yield outcome
-        for future, cell in held.items():
-            try:
-                outcome = future.result(timeout=60)
-            except BrokenProcessPool:
-                suspects.append(cell)
-            else:
-                yield outcome
     finally:
         workers = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
         if held:  # stopped in the middle: nobody waits for these cells
             for worker in workers:
                 worker.kill()
-
-
-def _pool(count: int) -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_start_worker)
 
 
 def _start_worker() -> None:
@@ -159,13 +152,48 @@ def on_ray(address: str | None = None, *, num_cpus: int | None = None) -> Execut
     def execute(work: WorkFunction, cells: Iterable[KeyedSpec]) -> Generator[Outcome, None, None]:
         if ray.is_initialized():
             raise RelpropError("this process is already connected to Ray; call ray.shutdown() first")
-        try:
+        driver = import_module("psutil").Process()  # the package comes with Ray
+        before = set(driver.children(recursive=True))
+        with ExitStack() as ending:
+            ending.callback(ray.shutdown)
             _connect(ray, address, num_cpus)
+            if started := set(driver.children(recursive=True)) - before:
+                ending.enter_context(_ended_with_driver([one.pid for one in started]))
+                ending.callback(ray.shutdown)
             yield from _tasks(ray, work, cells)
-        finally:
-            ray.shutdown()
 
     return execute
+
+
+@contextmanager
+def _ended_with_driver(pids: Sequence[int]) -> Iterator[None]:
+    """Have the processes of a local cluster killed when the driver is: some of Ray's would stay behind for minutes."""
+    command = [sys.executable, "-c", _KILLER, json.dumps(sys.path), *map(str, pids)]
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
+    ) as killer:
+        try:
+            yield
+        finally:
+            killer.communicate(b"done")
+
+
+# The pipe ends without a word when the driver is killed. psutil kills no process that has another's number by now.
+_KILLER = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from contextlib import suppress
+import psutil
+cluster = []
+for pid in sys.argv[2:]:
+    with suppress(psutil.Error):
+        cluster.append(psutil.Process(int(pid)))
+if not sys.stdin.read():
+    for process in cluster:
+        with suppress(psutil.Error):
+            process.kill()
+"""
 
 
 # Ray reads these when it is imported. Without the first, a local cluster listens on every interface, whatever address
@@ -175,17 +203,16 @@ _AT_ADDRESS = {"RAY_NUM_REDIS_GET_RETRIES": "1"}
 _SECONDS_TO_ANSWER = 10
 
 
-def _ray(settings: dict[str, str]) -> Any:
+def _ray(settings: dict[str, str]) -> ModuleType:
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     try:
-        import ray
+        return import_module("ray")
     except ImportError:
         raise RelpropError('running on Ray needs the ray package: pip install "relprop[ray]"') from None
-    return ray
 
 
-def _connect(ray: Any, address: str | None, num_cpus: int | None) -> None:
+def _connect(ray: ModuleType, address: str | None, num_cpus: int | None) -> None:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address:
@@ -194,9 +221,9 @@ def _connect(ray: Any, address: str | None, num_cpus: int | None) -> None:
         else:
             _check_loopback(ray)
             ray.init(address="local", num_cpus=num_cpus, object_store_memory=2**27, include_dashboard=False, **quiet)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises a plain one where a node does not start in time
         where = f'cannot be reached at "{address}"' if address else "cannot be started here"
-        raise RelpropError(f"Ray {where}: {error.__cause__ or error}") from error
+        raise RelpropError(f"Ray {where}: {' '.join(str(error.__cause__ or error).split())}") from error
 
 
 def _check_answers(address: str) -> None:
@@ -206,7 +233,7 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER).close()
 
 
-def _check_loopback(ray: Any) -> None:
+def _check_loopback(ray: ModuleType) -> None:
     here = ray.util.get_node_ip_address()
     if not ipaddress.ip_address(here).is_loopback:
         raise RelpropError(
@@ -215,11 +242,11 @@ def _check_loopback(ray: Any) -> None:
         )
 
 
-def _tasks(ray: Any, work: WorkFunction, cells: Iterable[KeyedSpec]) -> Iterator[Outcome]:
+def _tasks(ray: ModuleType, work: WorkFunction, cells: Iterable[KeyedSpec]) -> Iterator[Outcome]:
     remote = ray.remote(num_cpus=1, max_retries=0)(_on_worker)  # the driver counts failures, deaths included
     path, packed = ray.put(sys.path), ray.put(ray.cloudpickle.dumps(work))
     waiting = iter(cells)
-    held: dict[Any, str] = {}
+    held: dict[object, str] = {}
     most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
     while True:
         while len(held) < most and (cell := next(waiting, None)) is not None:
@@ -238,7 +265,7 @@ def _on_worker(path: list[str], packed: bytes, key: str, spec: CellSpec) -> Outc
     return attempt(pickle.loads(packed), key, spec)
 
 
-def _outcome(ray: Any, reference: Any, key: str) -> Outcome:
+def _outcome(ray: ModuleType, reference: object, key: str) -> Outcome:
     try:
         outcome: Outcome = ray.get(reference)
     except ray.exceptions.WorkerCrashedError:

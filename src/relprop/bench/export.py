@@ -7,7 +7,6 @@ import hashlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from relprop.bench.measurements import Measurements
 from relprop.bench.store import Store
@@ -18,9 +17,9 @@ COLUMNS = ("task", "model", "weights", "method", "metric", "example", "at", "val
 ENDINGS = (".csv", ".parquet")
 
 
-def result_rows(folder: Path) -> Iterator[tuple[Any, ...]]:
+def result_rows(folder: Path) -> Iterator[tuple[object, ...]]:
     """One number per row, in the order of the plan. A curve has one row per position `at`, which is None for scores."""
-    with Store(folder, create=False) as store:
+    with Store(folder, read_only=True) as store:
         rows = store.rows()
     for row in rows:
         if not row.done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -20,5 +21,5 @@ def read_idx(path: Path) -> Bytes:
         data = gzip.decompress(raw) if path.suffix == ".gz" else raw
         shape = np.frombuffer(data, ">i4", count=data[3], offset=4)
         return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
-    except (OSError, EOFError, IndexError, ValueError) as error:
+    except (OSError, EOFError, IndexError, ValueError, zlib.error) as error:
         raise InputError(f'"{path}" is no file of MNIST: {error}') from error

@@ -6,7 +6,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from math import nan
 from typing import Any
+
+from relprop.errors import InputError
 
 Numbers = dict[str, dict[str, list[float]]]
 Exhibit = dict[str, Any]  # "kind", "example" and what the kind needs; stored as JSON
@@ -56,23 +59,37 @@ class Measurements:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Measurements:
-        curves = {
-            method: {metric: Curves(**one) for metric, one in own.items()} for method, own in data["curves"].items()
-        }
-        return cls(**{**data, "curves": curves})
+        try:
+            curves = {
+                method: {metric: Curves(**one) for metric, one in own.items()} for method, own in data["curves"].items()
+            }
+            whole = cls(**{**data, "curves": curves})
+            numbers: list[Sequence[object]] = [values for own in whole.scores.values() for values in own.values()]
+            numbers += [curve.values for own in curves.values() for curve in own.values()]
+            if any(len(values) != len(whole.examples) for values in numbers):
+                raise ValueError("as many numbers as examples are needed")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"a stored result is no measurement ({error})") from error
+        return whole
 
 
 def join_measurements(parts: Sequence[Measurements]) -> Measurements:
-    """All parts as one, in their order."""
-    whole = Measurements([])
+    """All parts as one, in their order; NaN where a part has no numbers of a method that another part has."""
+    whole = Measurements([number for part in parts for number in part.examples])
+    scores = {(method, metric): None for part in parts for method, own in part.scores.items() for metric in own}
+    curves = {
+        (method, metric): curve.at
+        for part in parts
+        for method, own in part.curves.items()
+        for metric, curve in own.items()
+    }
     for part in parts:
-        whole.examples += part.examples
-        for method, own in part.scores.items():
-            for metric, values in own.items():
-                whole.add(method, metric, values)
-        for method, curves in part.curves.items():
-            for metric, curve in curves.items():
-                whole.add_curve(method, metric, curve.at, curve.values)
+        count = len(part.examples)
+        for method, metric in scores:
+            whole.add(method, metric, part.scores.get(method, {}).get(metric, [nan] * count))
+        for (method, metric), at in curves.items():
+            known = part.curves.get(method, {}).get(metric, Curves(at, [[nan] * len(at)] * count))
+            whole.add_curve(method, metric, at, known.values)
         for method, seconds in part.seconds.items():
             whole.seconds[method] = whole.seconds.get(method, 0.0) + seconds
         whole.exhibits += part.exhibits

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -26,6 +26,9 @@ from relprop.bench.settings import NOTHING_ELSE
 from relprop.bench.training_tasks import TrainingTask, shuffled_batches, training_task_for
 from relprop.errors import InputError, RelpropError
 from relprop.files import replacing, write_text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 ModelFacts = dict[str, Any]  # how a model was trained and how accurate it is; stored as JSON
 TrainingProgress = Callable[[str, int, int, float], None]  # recipe, step, steps, loss
@@ -99,10 +102,16 @@ def train_model(
             "torch": torch.__version__,
         }
         _save_model(model, tokenizer, about, out)
-    return out, json.loads((out / ABOUT).read_text(encoding="utf-8"))
+    try:
+        facts: ModelFacts = json.loads((out / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RelpropError(
+            f'"{out / ABOUT}" is damaged ({error}); delete "{out}", and the model is trained again'
+        ) from error
+    return out, facts
 
 
-def _load_start(start: str, task: TrainingTask, data: Dataset) -> tuple[Any, Any]:
+def _load_start(start: str, task: TrainingTask, data: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import transformers
     from transformers import AutoTokenizer, logging
 
@@ -127,8 +136,8 @@ def _load_start(start: str, task: TrainingTask, data: Dataset) -> tuple[Any, Any
 
 
 def _fit(
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     recipe: Recipe,
     task: TrainingTask,
     examples: Sequence[Example],
@@ -167,7 +176,7 @@ def _fit(
     model.eval()
 
 
-def _save_checkpoint(model: Any, optimiser: torch.optim.Optimizer, step: int, path: Path) -> None:
+def _save_checkpoint(model: PreTrainedModel, optimiser: torch.optim.Optimizer, step: int, path: Path) -> None:
     """Write the weights and the optimiser's moments."""
     tensors: dict[str, Tensor] = {f"model.{name}": value for name, value in model.state_dict().items()}
     for number, state in optimiser.state_dict()["state"].items():
@@ -179,24 +188,28 @@ def _save_checkpoint(model: Any, optimiser: torch.optim.Optimizer, step: int, pa
         raise RelpropError(f'"{path}" cannot be written ({error}); free the disk and run again') from error
 
 
-def _load_checkpoint(model: Any, optimiser: torch.optim.Optimizer, path: Path) -> int:
+def _load_checkpoint(model: PreTrainedModel, optimiser: torch.optim.Optimizer, path: Path) -> int:
     """Load a checkpoint if there is one; returns the step to continue with."""
     if not path.is_file():
         return 0
-    with safe_open(path, framework="pt") as file:
-        step = int(file.metadata()["step"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        if name.startswith("optimiser."):
-            _, number, part = name.split(".")
-            state.setdefault(int(number), {})[part] = value
-    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    try:
+        with safe_open(path, framework="pt") as file:
+            step = int(file.metadata()["step"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        model.load_state_dict({name[6:]: value for name, value in tensors.items() if name.startswith("model.")})
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith("optimiser."):
+                _, number, part = name.split(".")
+                state.setdefault(int(number), {})[part] = value
+        optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise RelpropError(f'"{path}" is damaged ({reason}); delete it, and training starts anew') from error
     return step
 
 
-def _save_model(model: Any, tokenizer: Any, about: ModelFacts, out: Path) -> None:
+def _save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, about: ModelFacts, out: Path) -> None:
     """Write the model's files, then the file that says they are complete."""
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)

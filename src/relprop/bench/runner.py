@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from relprop.bench.executors import CellSpec, Executor, KeyedSpec, Outcome, WorkFunction, in_process
-from relprop.bench.store import Store, StoredResult
+from relprop.bench.store import Store, StoredResult, cell_key
 
 TRIES = 3
 
@@ -25,11 +23,6 @@ class RunSummary:
     @property
     def complete(self) -> bool:
         return not self.left and not self.quarantined
-
-
-def cell_key(spec: CellSpec) -> str:
-    """A hash of the spec: the same work has the same key in every run."""
-    return hashlib.sha256(json.dumps(spec, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def run_cells(

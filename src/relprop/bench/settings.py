@@ -6,9 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from relprop.errors import InputError, RelpropError, unknown_name
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 NOTHING_ELSE = {"extra": "forbid"}  # the `__pydantic_config__` of dataclasses that are read from files
@@ -24,7 +27,7 @@ _EXPECTED = {
 }
 
 
-def validated(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+def validated(kind: type[T], table: Mapping[str, object], where: str) -> T:
     """A dataclass from a table. `where` names the table in errors."""
     try:
         from pydantic import ValidationError
@@ -38,7 +41,7 @@ def validated(kind: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 @cache
-def _adapter(kind: Any) -> Any:
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

@@ -13,8 +13,9 @@ from typing import Any
 
 from relprop.bench.cell_work import CellWork, Locations
 from relprop.bench.executors import Executor, Outcome, in_process
-from relprop.bench.runner import TRIES, RunSummary, cell_key, run_cells, summarise
-from relprop.bench.store import FILE, Store
+from relprop.bench.runner import TRIES, RunSummary, run_cells, summarise
+from relprop.bench.store import NOTES, Store, cell_key
+from relprop.bench.store_files import FILE
 from relprop.bench.suite_plan import SuitePlan, check_disk_space
 from relprop.bench.suites import Suite
 from relprop.errors import InputError
@@ -33,9 +34,9 @@ class FolderState:
 
 def check_same_suite(out: Path, suite: Suite) -> None:
     """Raise if the folder holds results of another suite."""
-    if not (out / FILE).is_file():
+    if not (out / FILE).exists() or not (out / FILE).stat().st_size:
         return
-    with Store(out) as store:
+    with Store(out, read_only=True) as store:
         before = store.about("suite")
     if before is not None and before != _described(suite):
         raise InputError(
@@ -48,15 +49,15 @@ def record_plan(plan: SuitePlan, out: Path, command: str) -> None:
     """Store the plan in a folder; results of the same suite are kept."""
     check_same_suite(out, plan.suite)
     with Store(out) as store:
-        notes = {
-            "suite": _described(plan.suite),
-            "command": command,
-            "environment": json.dumps(environment()),
-            "models": json.dumps(plan.models),
-            "folder": str(plan.locations.folder or ""),
-            "places": json.dumps(dict(plan.locations.models)),
-        }
-        for name, value in notes.items():
+        notes = (
+            _described(plan.suite),
+            command,
+            json.dumps(environment()),
+            json.dumps(plan.models),
+            str(plan.locations.folder or ""),
+            json.dumps(dict(plan.locations.models)),
+        )
+        for name, value in zip(NOTES, notes, strict=True):
             store.note(name, value)
         store.plan([(cell_key(spec), spec) for spec in plan.specs])
 
@@ -66,20 +67,23 @@ def resume_run(
 ) -> RunSummary:
     """Work on the cells of a folder that are not done. `again` also tries those that were set aside."""
     check_disk_space(out)
-    with Store(out, create=False) as store:
-        rows = store.rows()
-        if not rows:
-            raise InputError(f'nothing is planned in "{out}"; start with `relprop bench run SUITE --out {out}`')
+    with Store(out, read_only=True) as store:
+        rows, folder, models = store.rows(), store.about("folder"), store.about("places")
+    if not rows or models is None:
+        raise InputError(
+            f'nothing is planned in "{out}": `relprop bench run SUITE --out {out}` plans a suite and keeps the results '
+            "that it finds"
+        )
+    with Store(out) as store:
         if again:
             store.forget_failures()
-        folder = store.about("folder")
-        locations = Locations(Path(folder) if folder else None, json.loads(store.about("places") or "{}"))
+        locations = Locations(Path(folder) if folder else None, json.loads(models))
         specs = [row.spec for row in rows]
         return run_cells(store, specs, CellWork(locations), executor=executor, tries=tries, watch=watch)
 
 
 def folder_state(out: Path) -> FolderState:
-    with Store(out, create=False) as store:
+    with Store(out, read_only=True) as store:
         suite = json.loads(store.about("suite") or "{}")
         return FolderState(suite, summarise(store.rows()), store.about("command") or "")
 
@@ -88,7 +92,7 @@ def _described(suite: Suite) -> str:
     return json.dumps(suite_table(suite), sort_keys=True)
 
 
-def suite_table(suite: Suite) -> dict[str, Any]:
+def suite_table(suite: Suite) -> dict[str, object]:
     """A suite as a table, without its catalog."""
     return {
         one.name: [asdict(part) for part in value] if one.name in ("methods", "tasks", "tables") else value
@@ -97,7 +101,7 @@ def suite_table(suite: Suite) -> dict[str, Any]:
     }
 
 
-def environment() -> dict[str, Any]:
+def environment() -> dict[str, object]:
     """Versions and hardware that may affect the numbers."""
     packages = {name: version(name) for name in ("relprop", "torch", "transformers", "numpy")}
     return {"python": platform.python_version(), **packages, "machine": platform.machine(), "cores": os.cpu_count()}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from relprop.bench.cell_work import Locations, cell_job, example_digest, load_explainer, single_thread, weights_digest
 from relprop.bench.executors import CellSpec
@@ -44,7 +43,7 @@ def plan_suite(
 
     Without `train`, tasks whose model is not trained yet are left out.
     """
-    samples: dict[str, tuple[Sequence[Any], list[int]]] = {}
+    samples: dict[str, tuple[Sequence[object], list[int]]] = {}
     for task in suite.tasks:
         with _naming(task):
             kind = task_kind(task.kind)
@@ -88,7 +87,9 @@ def _prepare_model(
     return where, {**about, "weights": weights_digest(load_explainer(where).model)}
 
 
-def _cells(suite: Suite, task: SuiteTask, every: Sequence[Any], chosen: list[int], weights: str) -> Iterator[CellSpec]:
+def _cells(
+    suite: Suite, task: SuiteTask, every: Sequence[object], chosen: list[int], weights: str
+) -> Iterator[CellSpec]:
     common = {
         "task": asdict(task),
         "methods": [asdict(one) for one in suite.methods_of(task)],

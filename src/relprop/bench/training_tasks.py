@@ -8,7 +8,7 @@ import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,10 @@ from torch.nn import functional as F
 
 from relprop.bench.datasets import AnsweredQuestion, Dataset, Example
 from relprop.readers.tokens import TokenRow
-from relprop.tasks.spans import Span, WindowLogits, context_windows, no_answer_span, span_of
+from relprop.tasks.spans import WindowLogits, context_windows, no_answer_span, span_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -29,34 +32,19 @@ class TrainingRow:
     target: tuple[int, ...]
 
 
-class TrainingTask(Protocol):
-    """What differs between the two kinds of models."""
-
-    head: str  # the class of transformers that puts a new head on a pretrained start
-
-    def settings(self, data: Dataset) -> dict[str, Any]:
-        """The settings of the head."""
-
-    def rows(self, tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[TrainingRow]:
-        """The training rows; several for a long context."""
-
-    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """The loss for targets [batch, numbers]."""
-
-    def evaluate(self, model: Any, tokenizer: Any, examples: Sequence[Example], max_length: int) -> dict[str, float]:
-        """Scores of the model by name, "accuracy" first."""
-
-
 class ClassificationTask:
     """The class of a text, or of a pair of texts."""
 
-    head = "AutoModelForSequenceClassification"
+    head = "AutoModelForSequenceClassification"  # of transformers: puts a new head on a pretrained start
 
-    def settings(self, data: Dataset) -> dict[str, Any]:
+    def settings(self, data: Dataset) -> dict[str, object]:
+        """The settings of the head."""
         names = dict(enumerate(data.classes))
         return {"id2label": names, "label2id": {name: number for number, name in names.items()}}
 
-    def rows(self, tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[TrainingRow]:
+    def rows(
+        self, tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example], max_length: int
+    ) -> list[TrainingRow]:
         rows = []
         for example in examples:
             parts = example.text if isinstance(example.text, tuple) else (example.text,)
@@ -66,7 +54,9 @@ class ClassificationTask:
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         return F.cross_entropy(outputs.logits, targets[:, 0])
 
-    def evaluate(self, model: Any, tokenizer: Any, examples: Sequence[Example], max_length: int) -> dict[str, float]:
+    def evaluate(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example], max_length: int
+    ) -> dict[str, float]:
         rows = self.rows(tokenizer, examples, max_length)
         hits = 0
         for batch, outputs in batch_outputs(model, tokenizer, [row.ids for row in rows]):
@@ -79,19 +69,20 @@ class AnsweringTask:
 
     head = "AutoModelForQuestionAnswering"
 
-    def settings(self, data: Dataset) -> dict[str, Any]:
+    def settings(self, data: Dataset) -> dict[str, object]:
         return {}
 
-    def rows(self, tokenizer: Any, examples: Sequence[Example], max_length: int) -> list[TrainingRow]:
+    def rows(
+        self, tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example], max_length: int
+    ) -> list[TrainingRow]:
         return [
             TrainingRow(window.ids, self._target(tokenizer, example, window))
             for example in examples
             for window in context_windows(tokenizer, *_pair(example), max_length, max_length // 4)
         ]
 
-    def _target(self, tokenizer: Any, example: Example, window: TokenRow) -> tuple[int, int]:
-        answer = example.answer if isinstance(example, AnsweredQuestion) else None
-        span = span_of(window, *answer) if answer else None
+    def _target(self, tokenizer: PreTrainedTokenizerBase, example: Example, window: TokenRow) -> tuple[int, int]:
+        span = span_of(window, *answer) if (answer := _answer(example)) else None
         span = span or no_answer_span(tokenizer, window)
         return span.first, span.last
 
@@ -99,7 +90,9 @@ class AnsweringTask:
         parts = zip((outputs.start_logits, outputs.end_logits), targets.T, strict=True)
         return torch.stack([F.cross_entropy(logits, place) for logits, place in parts]).mean()
 
-    def evaluate(self, model: Any, tokenizer: Any, examples: Sequence[Example], max_length: int) -> dict[str, float]:
+    def evaluate(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example], max_length: int
+    ) -> dict[str, float]:
         """Exact match and F1 of words, as SQuAD counts them."""
         found = [context_windows(tokenizer, *_pair(example), max_length, max_length // 4) for example in examples]
         owners = [(number, window) for number, every in enumerate(found) for window in every]
@@ -112,8 +105,10 @@ class AnsweringTask:
                 one = WindowLogits(window, start, end, no_answer_span(tokenizer, window))
                 lead = one.lead(one.best) if one.best else -torch.inf
                 if one.best and lead > best.get(number, (-torch.inf, ""))[0]:
-                    best[number] = lead, _span_text(examples[number], window, one.best) if lead > 0 else ""
-        pairs = [(best[i][1] if i in best else "", _answer_text(example)) for i, example in enumerate(examples)]
+                    first, last = window.units[one.best.first], window.units[one.best.last]
+                    best[number] = lead, _pair(examples[number])[1][first.start : last.end] if lead > 0 else ""
+        right = [_pair(one)[1][slice(*answer)] if (answer := _answer(one)) else "" for one in examples]
+        pairs = [(best[i][1] if i in best else "", text) for i, text in enumerate(right)]
         return {
             "accuracy": sum(_words(a) == _words(b) for a, b in pairs) / len(pairs),
             "f1": sum(_word_f1(_words(a), _words(b)) for a, b in pairs) / len(pairs),
@@ -126,14 +121,8 @@ def _pair(example: Example) -> tuple[str, str]:
     return example.text
 
 
-def _span_text(example: Example, window: TokenRow, span: Span) -> str:
-    """The words of the context in a span."""
-    return _pair(example)[1][window.units[span.first].start : window.units[span.last].end]
-
-
-def _answer_text(example: Example) -> str:
-    answer = example.answer if isinstance(example, AnsweredQuestion) else None
-    return _pair(example)[1][slice(*answer)] if answer else ""
+def _answer(example: Example) -> tuple[int, int] | None:
+    return example.answer if isinstance(example, AnsweredQuestion) else None
 
 
 def _words(text: str) -> list[str]:
@@ -147,6 +136,9 @@ def _word_f1(predicted: list[str], right: list[str]) -> float:
         return float(predicted == right)
     common = (Counter(predicted) & Counter(right)).total()
     return 2 * common / (len(predicted) + len(right))
+
+
+TrainingTask = ClassificationTask | AnsweringTask
 
 
 def training_task_for(data: Dataset) -> TrainingTask:
@@ -164,7 +156,9 @@ def shuffled_batches(lengths: Sequence[int], size: int, seed: int) -> list[list[
 
 
 @torch.no_grad()
-def batch_outputs(model: Any, tokenizer: Any, rows: Sequence[dict[str, list[int]]]) -> Iterator[tuple[list[int], Any]]:
+def batch_outputs(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, rows: Sequence[dict[str, list[int]]]
+) -> Iterator[tuple[list[int], Any]]:
     """The row numbers and the model's outputs of every batch."""
     model.eval()
     for batch in shuffled_batches([len(row["input_ids"]) for row in rows], 64, 0):

@@ -87,8 +87,14 @@ def resume(
     ray: OnRay = None,
     tries: Tries = 3,
     again: Annotated[bool, typer.Option("--again", help="Also try the cells that were set aside.")] = False,
+    rescue: Annotated[bool, typer.Option("--rescue", help="First keep what is readable of damaged results.")] = False,
 ) -> None:
     """Resume a run that was stopped or killed."""
+    if rescue:
+        from relprop.bench.rescue import rescue_results
+
+        if (found := rescue_results(folder)) is not None:
+            _print(f'{found.kept} results are kept; the damaged file is now "{found.aside}"')
     _work(folder, _executor(workers, ray), tries, again)
 
 
@@ -124,7 +130,7 @@ def list_(
         told = [(name, suite.title, ", ".join(task.name for task in suite.tasks)) for name, suite in suites]
         print_table([Column("suite", no_wrap=True), "what it measures", "tasks"], told)
         return
-    from relprop.bench.store import FILE
+    from relprop.bench.store_files import FILE
     from relprop.bench.suite_folder import folder_state
 
     rows = []

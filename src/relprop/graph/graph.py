@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,10 @@ from torch import Tensor
 from relprop.errors import InputError
 
 MOST_NODES = 10_000
+
+if TYPE_CHECKING:
+    import networkx
+    from torch_geometric.data import Data
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +56,8 @@ class Graph:
         values = _array(nodes, "nodes")
         values = values[:, None] if values.ndim == 1 else values
         if values.ndim != 2 or not len(values) or values.dtype.kind not in "iufb":
-            raise InputError(f"nodes are numbers [nodes, features], at least one node, got {_shape(nodes)}")
+            got = f"an array {list(np.shape(nodes))} of {values.dtype}"
+            raise InputError(f"nodes are numbers [nodes, features], at least one node, got {got}")
         if not np.isfinite(values).all():
             raise InputError("a node has a feature that is not a finite number")
         ends = _whole(edges, "edges")
@@ -154,7 +159,7 @@ def batch(
     return {name: values.to(device) for name, values in inputs.items()}
 
 
-def from_networkx(graph: Any, *, features: str | Sequence[str] = "x", edge_type: str | None = None) -> Graph:
+def from_networkx(graph: networkx.Graph, *, features: str | Sequence[str] = "x", edge_type: str | None = None) -> Graph:
     """A graph from networkx: node attributes become features, an edge attribute the type.
 
     Types that are not numbers are numbered in sorted order. Nodes keep their names; `places` are the attribute "pos",
@@ -187,7 +192,7 @@ def from_networkx(graph: Any, *, features: str | Sequence[str] = "x", edge_type:
     )
 
 
-def from_pyg(data: Any) -> Graph:
+def from_pyg(data: Data) -> Graph:
     """A graph from a PyTorch Geometric `Data`: x and, where given, edge_index, edge_attr (one number per edge), pos."""
     if getattr(data, "x", None) is None:
         raise InputError("the PyTorch Geometric data has no node features (x)")

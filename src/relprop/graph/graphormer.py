@@ -105,8 +105,17 @@ class Graphormer(nn.Module):
                 model = cls(Settings(**given))
             stored = {name: value.float() for name, value in load_file(path / "model.safetensors").items()}
             model.load_state_dict(stored, assign=True)
-        except (OSError, ValueError, TypeError, ArithmeticError, RuntimeError, SafetensorError, InputError) as error:
-            lines = [line.strip() for line in str(error).splitlines()]
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            RuntimeError,
+            SafetensorError,
+            InputError,
+        ) as error:
+            lines = [line.strip() for line in str(error).splitlines()] or [type(error).__name__]
             reason = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
             raise ModelError(f'"{folder}" is no Graphormer that can be loaded: {reason:.300}') from error
         return model.eval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,6 @@ def quiet_rdkit() -> AbstractContextManager[object]:
 def rdkit_chem() -> ModuleType:
     """rdkit's `Chem`; raises with the command that installs it."""
     try:
-        from rdkit import Chem
+        return import_module("rdkit.Chem")
     except ImportError:
         raise RelpropError('molecules need rdkit: pip install "relprop[graph]"') from None
-    return Chem

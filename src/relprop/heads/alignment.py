@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from relprop.heads.treebank import Sentence
 from relprop.model_config import config_value
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 NO_WORD = -1
 _NO_LIMIT = 1_000_000  # transformers writes a larger number than this for "no limit"
@@ -30,7 +33,7 @@ class AlignedSentence:
         return {word: token for token, word in reversed(list(enumerate(self.words))) if word != NO_WORD}
 
 
-def align(tokenizer: Any, sentence: Sentence) -> AlignedSentence:
+def align(tokenizer: PreTrainedTokenizerBase, sentence: Sentence) -> AlignedSentence:
     """The tokens of a sentence and the words they belong to, matched by character offset, never by spelling.
 
     A token belongs to the word in which it starts: where `do` and `n't` are read as `don`, `'` and `t`, the first is
@@ -39,7 +42,7 @@ def align(tokenizer: Any, sentence: Sentence) -> AlignedSentence:
     return _by_offset(tokenizer, sentence) if tokenizer.is_fast else _word_by_word(tokenizer, sentence)
 
 
-def _by_offset(tokenizer: Any, sentence: Sentence) -> AlignedSentence:
+def _by_offset(tokenizer: PreTrainedTokenizerBase, sentence: Sentence) -> AlignedSentence:
     text = sentence.text
     word_at = [NO_WORD] * len(text)
     for word, (start, end) in enumerate(sentence.spans()):
@@ -59,7 +62,7 @@ def _word_of(text: str, word_at: list[int], start: int, end: int) -> int:
     return next((word_at[i] for i in range(start, end) if not text[i].isspace()), NO_WORD)
 
 
-def _word_by_word(tokenizer: Any, sentence: Sentence) -> AlignedSentence:
+def _word_by_word(tokenizer: PreTrainedTokenizerBase, sentence: Sentence) -> AlignedSentence:
     pieces: list[int] = []
     words: list[int] = []
     blank = ""
@@ -76,7 +79,7 @@ def _word_by_word(tokenizer: Any, sentence: Sentence) -> AlignedSentence:
     return AlignedSentence({"input_ids": whole, "attention_mask": [1] * len(whole)}, word_of, special)
 
 
-def token_limit(model: nn.Module, tokenizer: Any) -> int | None:
+def token_limit(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """How many tokens the model can read; None where neither its config nor the tokenizer has a limit."""
     limits = [getattr(tokenizer, "model_max_length", None), _positions(model)]
     return min((int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _NO_LIMIT), default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -73,11 +73,12 @@ def count_attention(
     return sum(parts[1:], parts[0])
 
 
-def _strongest(weights: Tensor, left_out: Tensor | None = None) -> Any:
+def _strongest(weights: Tensor, left_out: Tensor | None = None) -> Counts:
     """The key with most attention in each row [batch, heads, tokens]."""
     if left_out is not None:
         weights = weights.masked_fill(left_out[:, None, None, :], -1)
-    return weights.argmax(-1).cpu().numpy()
+    strongest: Counts = weights.argmax(-1).cpu().numpy()
+    return strongest
 
 
 def _offsets(strongest: Counts, kept: NDArray[np.bool_], longest: int) -> Counts:

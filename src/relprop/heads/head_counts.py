@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from relprop.errors import InputError, ModelError, unknown_name
 from relprop.files import write_text, writing
@@ -189,7 +190,7 @@ class Heads:
             raise InputError(f"{where} has schema version {version}; this relprop reads {SCHEMA_VERSION}")
         try:
             return cls(**_fields_of(data))
-        except (InputError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (InputError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise InputError(f"{where} is damaged ({type(error).__name__}: {error})") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -230,13 +231,13 @@ def nested_tuples(value: Any) -> Any:
     return tuple(map(nested_tuples, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def known_heads(model: Any) -> Heads | None:
+def known_heads(model: nn.Module) -> Heads | None:
     """The heads from heads.json in the folder that the model was loaded from, if there is one."""
     folder = Path(config_value(model, "name_or_path") or "")
     return Heads.load(folder / FILE) if folder.parts and (folder / FILE).is_file() else None
 
 
-def heads_of(model: Any) -> Heads:
+def heads_of(model: nn.Module) -> Heads:
     """`known_heads`; raises with the command that identifies them where there are none."""
     heads = known_heads(model)
     if heads is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -18,10 +18,13 @@ from relprop.heads.treebank import RELATIONS, SAMPLE, Sentence, read_conllu, rel
 from relprop.model_config import model_name
 from relprop.progress import tracked
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 
 def identify(
     model: nn.Module,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[Sentence] | None = None,
     *,
     relations: Sequence[str] = RELATIONS,
@@ -67,7 +70,7 @@ def identify(
 
 
 def _readable(
-    model: nn.Module, tokenizer: Any, sentences: list[Sentence]
+    model: nn.Module, tokenizer: PreTrainedTokenizerBase, sentences: list[Sentence]
 ) -> tuple[list[Sentence], list[AlignedSentence]]:
     """The sentences that the model can read whole, and their tokens. Cutting one would change its parse."""
     limit = token_limit(model, tokenizer)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -48,8 +50,7 @@ def read_folder(
     `foreground` and `ignore` are values of the mask; without `foreground`, all others but 0 are foreground. For
     the trimaps of Oxford-IIIT Pets (1 pet, 2 background, 3 border): `foreground={1}, ignore={3}`.
     """
-    pairs = _pairs(_folder(images), _folder(masks))
-    return (_read_pair(image, mask, foreground, ignore) for image, mask in pairs)
+    return (read_pair(image, mask, foreground, ignore) for image, mask in image_pairs(images, masks))
 
 
 def read_imagenet_segmentation(path: str | Path) -> Iterator[SegmentedPicture]:
@@ -58,6 +59,11 @@ def read_imagenet_segmentation(path: str | Path) -> Iterator[SegmentedPicture]:
     A MATLAB 7.3 file is HDF5: `/value/img` refers to one image per row and `/value/gt` to a cell that refers to its
     mask, all stored with their axes in reverse.
     """
+    return read_mat(path, range(mat_image_count(path)))
+
+
+def mat_image_count(path: str | Path) -> int:
+    """How many images the file holds; raises with the reason where it is another file."""
     h5py = _h5py()
     if not Path(path).is_file():
         raise InputError(f"there is no file {path}")
@@ -67,40 +73,36 @@ def read_imagenet_segmentation(path: str | Path) -> Iterator[SegmentedPicture]:
         missing = [name for name in ("/value/img", "/value/gt") if name not in file]
         if missing:
             raise InputError(f"{path} holds no {missing[0]}: is it gtsegs_ijcv.mat of ImageNet-Segmentation?")
-    return _read_mat(h5py, path)
+        return len(file["/value/img"])
 
 
-def _read_mat(h5py: Any, path: str | Path) -> Iterator[SegmentedPicture]:
-    with h5py.File(path) as file:
+def read_mat(path: str | Path, numbers: Iterable[int]) -> Iterator[SegmentedPicture]:
+    """The images with these numbers."""
+    with _h5py().File(path) as file:
         images, cells = file["/value/img"], file["/value/gt"]
-        for index in range(len(images)):
+        for index in numbers:
             pixels = np.asarray(file[images[index, 0]]).T
             mask = np.asarray(file[file[cells[index, 0]][0, 0]]).T
             yield _example(Image.fromarray(pixels).convert("RGB"), mask, None, (), f"{path} image {index}", str(index))
 
 
-def _h5py() -> Any:
+def _h5py() -> ModuleType:
     try:
-        import h5py
+        return import_module("h5py")
     except ImportError as error:
         raise InputError("reading .mat files needs h5py: pip install relprop[vision]") from error
-    return h5py
 
 
-def _folder(path: str | Path) -> Path:
-    if not Path(path).is_dir():
-        raise InputError(f"there is no folder {path}")
-    return Path(path)
-
-
-def _pairs(images: Path, masks: Path) -> list[tuple[Path, Path]]:
+def image_pairs(images: str | Path, masks: str | Path) -> list[tuple[Path, Path]]:
     """Every image with its mask; masks without an image are ignored."""
-    files = sorted(
-        file for file in images.iterdir() if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
-    )
+    for folder in (images, masks):
+        if not Path(folder).is_dir():
+            raise InputError(f"there is no folder {folder}")
+    every = (file for file in Path(images).iterdir() if not file.name.startswith("."))
+    files = sorted(file for file in every if file.suffix.lower() in SUFFIXES)
     if not files:
         raise InputError(f"the folder {images} holds no image ({', '.join(SUFFIXES)})")
-    pairs = [(image, masks / f"{image.stem}.png") for image in files]
+    pairs = [(image, Path(masks, f"{image.stem}.png")) for image in files]
     bare = [image.name for image, mask in pairs if not mask.is_file()]
     if bare:
         more = f", and {len(bare) - 1} more like it" if len(bare) > 1 else ""
@@ -108,11 +110,12 @@ def _pairs(images: Path, masks: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _read_pair(
-    image: Path, mask: Path, foreground: Collection[int] | None, ignore: Collection[int]
-) -> SegmentedPicture:
-    with Image.open(image) as picture, Image.open(mask) as values:
-        return _example(picture.convert("RGB"), np.asarray(values), foreground, ignore, str(mask), image.stem)
+def read_pair(image: Path, mask: Path, foreground: Collection[int] | None, ignore: Collection[int]) -> SegmentedPicture:
+    try:
+        with Image.open(image) as picture, Image.open(mask) as values:
+            return _example(picture.convert("RGB"), np.asarray(values), foreground, ignore, str(mask), image.stem)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise InputError(f"the image {image} and its mask cannot be read: {error}") from error
 
 
 def _example(

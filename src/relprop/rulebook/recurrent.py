@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from relprop.errors import UnruledOpError
 
 States = tuple[Tensor, ...]
-Weights = Sequence[Tensor | None]  # input, hidden, their two biases, projection
+Weights = Sequence[Any]  # tensors or None: input, hidden, their two biases, projection
 Step = Callable[[Tensor, States, Weights], States]  # the new states; the first of them is the output
 
 

@@ -27,7 +27,7 @@ READ_AT_ONCE = 8  # windows, which are long
 Characters = tuple[int, int]
 
 
-def paired(given: object, question: str | list[str] | None, context: str | list[str] | None) -> Any:
+def paired(given: object, question: object, context: object) -> Any:
     """A question with its context, or a list of both: one context serves many questions, and the other way round."""
     if given is not None or question is None or context is None:
         raise InputError("a question needs its context: explainer(question=..., context=...), and no other text")

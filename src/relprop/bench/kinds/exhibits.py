@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,8 +15,9 @@ from relprop.bench.measurements import Exhibit
 from relprop.explanation import Explanation
 from relprop.render.graph.drawing import GraphMap, drawn
 from relprop.render.graph.figure import draw_shapes
-from relprop.render.image.overlay import Pixels, fitted, overlay
+from relprop.render.image.overlay import ImageMap, Pixels, fitted, overlay
 
+T = TypeVar("T")
 LONGEST = 200  # pixels along the longer side
 UNIT = 1.6  # pixels per unit of a drawing
 DPI = 100
@@ -28,19 +29,21 @@ def text_exhibit(explanation: Explanation, place: int, label: str) -> Exhibit:
 
 def image_exhibit(explanations: Sequence[Explanation], place: int, label: str) -> Exhibit:
     """Small maps of an image's classes over the image, one below the other."""
-    panels = np.concatenate([overlay(fitted(_only_drawing(one), LONGEST)) for one in explanations])
+    panels = np.concatenate([overlay(fitted(only_drawing(one, ImageMap), LONGEST)) for one in explanations])
     return _png_exhibit(panels, place, label, ", ".join(one.target for one in explanations))
 
 
 def graph_exhibits(explanations: Mapping[str, Explanation], place: int) -> list[Exhibit]:
     """The graph without colours, then one drawing per method."""
-    maps = {label: _only_drawing(one) for label, one in explanations.items()}
+    maps = {label: only_drawing(one, GraphMap) for label, one in explanations.items()}
     uncoloured = next(iter(maps.values())).plain()
     return [_png_exhibit(_pixels(one), place, label, one.target) for label, one in {"": uncoloured, **maps}.items()]
 
 
-def _only_drawing(explanation: Explanation) -> Any:
+def only_drawing(explanation: Explanation, kind: type[T]) -> T:
+    """What is drawn of an explanation of one part."""
     ((_, drawing),) = explanation.drawings
+    assert isinstance(drawing, kind)
     return drawing
 
 

@@ -6,10 +6,8 @@ mean says nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from relprop.bench.kinds.batches import make_batches, text_reader
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
@@ -53,7 +51,7 @@ class RelevanceByBlock(TaskKind):
         return whole
 
 
-def by_block(model: Any, inputs: dict[str, Tensor], target: Any, rules: RuleSet) -> Tensor:
+def by_block(model: nn.Module, inputs: dict[str, Tensor], target: list[int] | None, rules: RuleSet) -> Tensor:
     """[examples, blocks + 2]: sum R at the input of every block and at the output of the last; and the output y."""
     flow = propagate(model, inputs, target, rules, at="block", capture=CaptureOptions())
     captured = flow.captured

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -121,7 +120,7 @@ def load_pictures(images: ImageReader, wanted: Sequence[Listed], names: dict[int
 
     every = [
         [one._replace(example=one.example.resized(height, width)) for one in objects]
-        for objects in wanted[0].source.open(wanted, names)
+        for objects in wanted[0].open_pictures(wanted, names)
     ]
     first = [objects[0].example for objects in every]
     values = torch.from_numpy(np.stack([np.asarray(one.image) for one in first])).permute(0, 3, 1, 2) / 255
@@ -154,7 +153,7 @@ def classes_to_explain(job: CellJob, images: ImageReader, loaded: LoadedPictures
 
 
 def explain_pictures(
-    job: CellJob, images: ImageReader, rows: list[PixelRow], targets: list[Any], method: Method, whole: Measurements
+    job: CellJob, images: ImageReader, rows: list[PixelRow], targets: list[int], method: Method, whole: Measurements
 ) -> list[Explanation]:
     """A method's explanation of each picture; its time is added to the measurements."""
     size, done = job.task.batch_size, []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 
 from relprop.bench.report.metric_statistics import known_examples, metric_statistic, share
-from relprop.bench.report.published import PublishedNumber, fill_template, read_published
+from relprop.bench.report.published import fill_template, read_published
 from relprop.bench.report.results import CEILING, REFERENCES, Results
 from relprop.bench.suites import Table
 from relprop.bootstrap import Estimate, bootstrap
@@ -27,7 +28,7 @@ class PaperComparison:
     better: str  # "higher", "lower", or "" where neither is
     ours: Mapping[str, Estimate]
     shares: Mapping[str, Estimate]  # share of what is possible
-    paper: Mapping[str, PublishedNumber]
+    paper: Mapping[str, Decimal]
     known: Mapping[str, int]  # number of examples that a method has a number for
 
     @property
@@ -50,8 +51,8 @@ class PaperComparison:
         both = [label for label in self.methods if label in self.paper]
         if len(both) < 3 or not self.better:
             return None
-        ours, paper = (np.array([[source[label].value for label in both]]) for source in (self.ours, self.paper))
-        found = float(spearman(ours, paper)[0])
+        ours, paper = [self.ours[label].value for label in both], [float(self.paper[label]) for label in both]
+        found = float(spearman(np.array([ours]), np.array([paper]))[0])
         return None if np.isnan(found) else found
 
     def reversals(self) -> Iterator[Reversal]:
@@ -61,7 +62,7 @@ class PaperComparison:
             lead = self.ours[second].minus(self.ours[first])
             low, high = lead.interval()
             clear = low > 0 if self.better == "higher" else high < 0
-            if clear and self.ahead(self.paper[first].value, self.paper[second].value):
+            if clear and self.ahead(float(self.paper[first]), float(self.paper[second])):
                 yield Reversal(first, second, lead)
 
 
@@ -102,7 +103,7 @@ def compare(results: Results, table: Table, task: str) -> PaperComparison:
     return PaperComparison(task, examples, better, ours, shares, _paper(results, table, task, ours), known)
 
 
-def _paper(results: Results, table: Table, task: str, labels: Iterable[str]) -> dict[str, PublishedNumber]:
+def _paper(results: Results, table: Table, task: str, labels: Iterable[str]) -> dict[str, Decimal]:
     published = read_published(table.published) if table.published else {}
     found = {}
     for label in labels:

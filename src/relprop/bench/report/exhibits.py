@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
+from relprop.bench.kinds.exhibits import only_drawing
 from relprop.bench.measurements import Exhibit
 from relprop.bench.report.blocks import Heatmaps, ImageFile, ImageRow
 from relprop.bench.report.results import Results
@@ -40,14 +41,7 @@ def _by_example(results: Results, kind: str) -> Iterator[tuple[str, int, dict[st
 def _heatmap(results: Results, label: str, exhibit: Exhibit) -> Heatmap:
     """Without special tokens: attention-based methods give [CLS] so much that the words would turn white."""
     explanation = Explanation.from_json(exhibit["explanation"]).without_special()
-    return replace(text_heatmap(explanation), method=results.printed(label))
-
-
-def text_heatmap(explanation: Explanation) -> Heatmap:
-    """What is drawn of an explanation of texts."""
-    ((_, drawing),) = explanation.drawings
-    assert isinstance(drawing, Heatmap)
-    return drawing
+    return replace(only_drawing(explanation, Heatmap), method=results.printed(label))
 
 
 def _difference(maps: Mapping[str, Heatmap], pair: Sequence[str]) -> Iterator[Heatmap]:

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
+from pathlib import Path
 
 from relprop.bench.report import blocks
 from relprop.bench.report.plots import inline_svg, page_colours
-from relprop.bench.report.style import CSS
 from relprop.render.page import IMAGES, whole_page
 from relprop.render.text.html import html as heatmaps_html
 
+CSS = "\n" + Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _STYLE = re.compile(r"<style>(.*?)</style>\s*", re.DOTALL)
 
 

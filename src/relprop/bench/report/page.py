@@ -25,7 +25,8 @@ def write_report(results: Results, folder: Path) -> list[Path]:
         for path, text in written.items():
             write_text(path, text)
     except OSError as error:
-        raise RelpropError(f'the report cannot be written to "{folder}": {error.strerror or error}') from error
+        reason = f"{error.strerror or error}; --out names another folder"
+        raise RelpropError(f'the report cannot be written to "{folder}": {reason}') from error
     return [*written, *images.written]
 
 

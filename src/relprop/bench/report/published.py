@@ -1,9 +1,9 @@
-"""The numbers that papers report, with the decimals that they print."""
+"""The numbers that papers report, as `Decimal`, which keeps the decimals that they print."""
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -13,23 +13,8 @@ from relprop.errors import unknown_name
 FOLDER = Path(__file__).parents[1] / "published"
 
 
-@dataclass(frozen=True)
-class PublishedNumber:
-    """A number with as many decimals as the paper prints."""
-
-    value: float
-    decimals: int
-
-    @classmethod
-    def of(cls, text: str) -> PublishedNumber:
-        return cls(float(text), len(text.partition(".")[2]))
-
-    def __str__(self) -> str:
-        return f"{self.value:.{self.decimals}f}"
-
-
 @cache
-def read_published(name: str) -> dict[tuple[str, str], PublishedNumber]:
+def read_published(name: str) -> dict[tuple[str, str], Decimal]:
     """Numbers by row and column. A row's name is its leading columns without numbers, joined by a space."""
     path = FOLDER / f"{name}.csv"
     if not path.is_file():
@@ -38,7 +23,7 @@ def read_published(name: str) -> dict[tuple[str, str], PublishedNumber]:
         header, *rows = [row for row in csv.reader(file) if row]
     keys = len(list(takewhile(lambda i: not all(_numeric(row[i]) for row in rows), range(len(header)))))
     return {
-        (" ".join(row[:keys]), column): PublishedNumber.of(text)
+        (" ".join(row[:keys]), column): Decimal(text)
         for row in rows
         for column, text in zip(header[keys:], row[keys:], strict=True)
         if text
@@ -52,6 +37,11 @@ def _numeric(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def printed_decimals(number: Decimal) -> int:
+    """How many decimals are printed."""
+    return -int(number.as_tuple().exponent)
 
 
 def fill_template(template: str, method: str, task: str) -> str:

@@ -30,7 +30,7 @@ class Results:
     left: int = 0  # cells still to be done
     seconds: float = 0.0  # of all cells
     command: str = ""
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, object] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -53,7 +53,7 @@ class Results:
 
 def read_results(folder: Path) -> Results:
     """All cells that are done, joined by task, and those that failed."""
-    with Store(folder, create=False) as store:
+    with Store(folder, read_only=True) as store:
         rows = store.rows()
         said = {name: store.about(name) for name in ("suite", "command", "environment", "models")}
     if said["suite"] is None:
@@ -78,8 +78,8 @@ def read_results(folder: Path) -> Results:
 
 
 def _joined(task: str, parts: Sequence[Measurements]) -> Measurements:
-    """All cells as one; NaN where a cell has no numbers of a method."""
-    whole = join_measurements([_padded(part, parts) for part in parts])
+    """All cells as one."""
+    whole = join_measurements(parts)
     place, count = max(Counter(whole.examples).items(), key=lambda one: one[1], default=(0, 0))
     if count > 1:
         raise InputError(
@@ -87,17 +87,3 @@ def _joined(task: str, parts: Sequence[Measurements]) -> Measurements:
             "run the suite again in another folder"
         )
     return whole
-
-
-def _padded(part: Measurements, every: Sequence[Measurements]) -> Measurements:
-    count = len(part.examples)
-    for other in every:
-        for method, own in other.scores.items():
-            for metric in own:
-                if metric not in part.scores.get(method, {}):
-                    part.add(method, metric, [float("nan")] * count)
-        for method, curves in other.curves.items():
-            for metric, curve in curves.items():
-                if metric not in part.curves.get(method, {}):
-                    part.add_curve(method, metric, curve.at, [[float("nan")] * len(curve.at)] * count)
-    return part

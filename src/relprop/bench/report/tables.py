@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from relprop.bench.report.blocks import Bullets, Paragraph, ReportBlock, TableBlock, TableCell, TableColumn, TableRow
 from relprop.bench.report.comparison import PaperComparison, compare, shown_tasks
 from relprop.bench.report.metric_statistics import metric_statistic
+from relprop.bench.report.published import printed_decimals
 from relprop.bench.report.results import CEILING, REFERENCES, Results
 from relprop.bench.suites import Table
 from relprop.bootstrap import LEVEL, Estimate
@@ -39,13 +40,10 @@ def method_table(results: Results, caption: str, columns: Sequence[MethodColumn]
 def tables_to_show(results: Results) -> list[Table]:
     """The suite's tables, and one for every other metric that was measured."""
     shown = {table.metric for table in results.suite.tables}
-    others = [one for one in dict.fromkeys([*results.metrics, *METRICS]) if one not in shown and _has(results, one)]
-    return [*results.suite.tables, *map(_default_table, others)]
-
-
-def _has(results: Results, metric: str) -> bool:
-    each = [columns for measurements in results.tasks.values() for columns in measurements.scores.values()]
-    return any(metric_statistic(metric, columns) is not None for columns in each)
+    columns = [own for measurements in results.tasks.values() for own in measurements.scores.values()]
+    others = [metric for metric in dict.fromkeys([*results.metrics, *METRICS]) if metric not in shown]
+    measured = [metric for metric in others if any(metric_statistic(metric, own) is not None for own in columns)]
+    return [*results.suite.tables, *map(_default_table, measured)]
 
 
 def _default_table(metric: str) -> Table:
@@ -101,7 +99,7 @@ def _score_columns(columns: Sequence[PaperComparison], decimals: int) -> Iterato
             yield MethodColumn(TableColumn("of possible", group), texts)
         if column.paper:
             texts = {label: str(one) for label, one in column.paper.items()}
-            best = _best(column, {label: one.value for label, one in column.paper.items()})
+            best = _best(column, {label: float(one) for label, one in column.paper.items()})
             yield MethodColumn(TableColumn("paper", group, soft=True), texts, best)
 
 
@@ -125,7 +123,7 @@ def _lead_column(task: str, leads: Mapping[str, Estimate], decimals: int) -> Met
 
 def _decimals(columns: Sequence[PaperComparison]) -> int:
     """As many as the paper prints, else according to the size of the numbers."""
-    printed = [one.decimals for column in columns for one in column.paper.values()]
+    printed = [printed_decimals(one) for column in columns for one in column.paper.values()]
     if printed:
         return max(printed)
     largest = max(abs(one.value) for column in columns for one in column.ours.values())
@@ -208,13 +206,13 @@ def task_table(results: Results) -> TableBlock:
     return TableBlock("Tasks", "task", tuple(TableColumn(names[i]) for i in filled), tuple(rows), numbers=False)
 
 
-def facts_table(caption: str, facts: Mapping[str, Any]) -> TableBlock:
+def facts_table(caption: str, facts: Mapping[str, object]) -> TableBlock:
     """Names and values; a value that is itself a table is written in one line."""
     rows = tuple(TableRow(name, (TableCell(one_line(value)),)) for name, value in facts.items())
     return TableBlock(caption, "", (TableColumn(""),), rows, numbers=False)
 
 
-def one_line(value: Any) -> str:
+def one_line(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {one_line(one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
