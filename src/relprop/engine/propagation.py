@@ -22,6 +22,7 @@ from relprop.engine.observer import Observer, Run
 from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, location, refusal, with_gradient
 from relprop.engine.saved_tensors import SavedTensor, saved_values
 from relprop.engine.tensor_notes import copy_note
+from relprop.engine.weak_callbacks import weak_method
 from relprop.errors import InputError
 from relprop.ops import VALUELESS, Op, op_of, positional, take_inplace
 from relprop.rulebook import attention, elementwise, norm, zplus
@@ -72,7 +73,7 @@ class Propagation(TorchFunctionMode):
         if any(mode is not self for mode in others):
             raise InputError("a relprop.rules context is open already: leave it before another one or attribute begins")
         if self._depth == 0 and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
-            self._hooks = saved_tensors_hooks(self.save, saved_values)
+            self._hooks = saved_tensors_hooks(weak_method(self.save), saved_values)
             self._hooks.__enter__()
         self._depth += 1
         super().__enter__()  # type: ignore[no-untyped-call]
