@@ -14,6 +14,7 @@ from relprop.engine.pass_cache import pass_key
 from relprop.engine.passes import Flow, detached_target, example_axes, propagate, warnings_of
 from relprop.engine.placement import reading_plans
 from relprop.engine.propagation import Propagation
+from relprop.engine.restoring import restoring
 from relprop.engine.sources import At, Edit, MisfitError, Sources
 from relprop.engine.survey import ReadingPlan
 from relprop.errors import ModelError
@@ -36,6 +37,7 @@ def forward_maps(model: nn.Module, inputs: Mapping[str, Any], target: Any, captu
     return propagate(model, inputs, target, rulesets.gradient, capture=capture)
 
 
+@restoring
 def _forward_maps_at(
     plan: ReadingPlan, model: nn.Module, inputs: Mapping[str, Any], target: Any, options: CaptureOptions
 ) -> Flow:
@@ -66,6 +68,7 @@ def _forward_maps_at(
     )
 
 
+@restoring
 def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ChosenTarget:
     """The target, read from a plain forward pass."""
     with torch.no_grad(), evaluating(model):
@@ -74,6 +77,7 @@ def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ChosenT
     return detached_target(chosen)
 
 
+@restoring
 def forward_flow(
     model: nn.Module, inputs: Mapping[str, Any], target: Any, edit: Edit | None = None, at: At | None = None
 ) -> Flow:
