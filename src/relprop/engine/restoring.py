@@ -62,12 +62,12 @@ class _ThreadState:
         self._modes = _get_current_function_mode_stack()
         self._saving = default_hooks()
         self._grad = torch.is_grad_enabled()
-        self._function_state = torch._C._get_torch_function_state()
+        self._function_state = torch._C._get_torch_function_state()  # type: ignore[attr-defined]
 
     def restore(self) -> None:
         while lock._is_owned():  # type: ignore[attr-defined]
             lock.release()
-        torch._C._set_torch_function_state(self._function_state)
+        torch._C._set_torch_function_state(self._function_state)  # type: ignore[attr-defined]
         if _get_current_function_mode_stack() != self._modes:
             while torch._C._len_torch_function_stack():
                 torch._C._pop_torch_function_stack()
