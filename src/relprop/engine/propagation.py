@@ -20,7 +20,7 @@ from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.observer import Observer, Run
 from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, location, refusal, with_gradient
-from relprop.engine.restoring import default_hooks, forget_undo, note_undo
+from relprop.engine.restoring import default_hooks, forget_undo, leave_mode, note_undo
 from relprop.engine.saved_tensors import SavedTensor, saved_values
 from relprop.engine.tensor_notes import copy_note
 from relprop.engine.weak_callbacks import weak_method
@@ -83,17 +83,12 @@ class Propagation(TorchFunctionMode):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._pop()
+        leave_mode(self)
         if self._hooks is not None and default_hooks() == (self._hooks.pack_hook, self._hooks.unpack_hook):
             self._hooks.__exit__(*error)
         self._hooks = None
         self._close()
         forget_undo(self._close)
-
-    def _pop(self) -> None:
-        """Leave the mode, if it is still on torch's stack: an interrupt may have lost it."""
-        if _get_current_function_mode_stack()[-1:] == [self]:
-            super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def _close(self) -> None:
         """Release the graph."""
@@ -294,7 +289,7 @@ class Propagation(TorchFunctionMode):
             result = rule.function(*args, **kwargs)
             result = result if plain is None else with_values_of(plain, result)
         finally:
-            self._pop()
+            leave_mode(self)
             self._expanding -= 1
         return result if target is None else self._writes.write(target, result, args[0])
 

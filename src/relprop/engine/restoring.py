@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,6 +86,12 @@ class _ThreadState:
 def default_hooks() -> Any:
     """The hooks that torch applies to saved tensors on this thread, as (pack, unpack); None if there are none."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False)
+
+
+def leave_mode(mode: TorchFunctionMode) -> None:
+    """Take a mode from torch's stack, if it is still on top: an interrupt may have lost it."""
+    if _get_current_function_mode_stack()[-1:] == [mode]:
+        torch._C._pop_torch_function_stack()
 
 
 def restoring(function: Callable[P, T]) -> Callable[P, T]:
