@@ -15,6 +15,7 @@ import relprop.methods  # noqa: F401  (fills the registry)
 from relprop.engine.forward_passes import predict
 from relprop.engine.model_call import answers_questions, check_visible, is_dispatched, unwrapped
 from relprop.engine.propagation import Propagation
+from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError, RelpropWarning
 from relprop.methods.examples import explain_batch
 from relprop.model_config import config_value
@@ -27,6 +28,7 @@ from relprop.types import Attribution, Entry, Ledger
 DEFAULT_METHOD = "lrp_conservative"
 
 
+@restoring
 def attribute(
     model: nn.Module,
     inputs: Mapping[str, object] | Tensor,

@@ -17,6 +17,7 @@ from relprop.engine.module_stack import QualifiedNames, first_tensor, module_fra
 from relprop.engine.observer import Observer, PropagationMode, Run
 from relprop.engine.sources import MisfitError
 from relprop.engine.survey import are_weights
+from relprop.engine.weak_callbacks import WeakCallbacks
 from relprop.errors import InputError, OneByOneError
 from relprop.ops import Op
 from relprop.rulebook.attention import fused_weights_by_rows, observed_attention, rows_at_a_time
@@ -99,6 +100,7 @@ class Capture(Observer):
         self.end: Tensor | None = None  # where the backward pass ends, if before the sources
         self._weights: dict[int, Tensor] = {}  # results of softmax, also cast or reshaped
         self._changed: set[int] = set()  # of these, the ids of those that were multiplied or masked
+        self._weak = WeakCallbacks()  # this capture holds tensors of the graph
 
     def before_call(self, mode: PropagationMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
@@ -123,7 +125,7 @@ class Capture(Observer):
             x = mode.stand_in(x)
             block = BlockInput(len(self.captured.blocks), self._names.current_module(), x)
             self.captured.blocks.append(block)
-            x.register_hook(self._keep_arrived(block))
+            x.register_hook(self._weak(self._keep_arrived(block)))
 
     def _make_live(self, mode: PropagationMode) -> None:
         """Make the output of the last block live: what follows it is traced back to there, and no further."""
@@ -184,7 +186,7 @@ class Capture(Observer):
             for entry, earlier in zip(self.captured.maps, gradients.maps, strict=True):
                 entry.gradient, entry.output_gradient = earlier.gradient, earlier.output_gradient
         if self.captured.last is not None and self.captured.last.input.requires_grad:
-            self.captured.last.input.register_hook(self._keep_arrived(self.captured.last))
+            self.captured.last.input.register_hook(self._weak(self._keep_arrived(self.captured.last)))
 
     def check_blocks(self) -> None:
         """Raise if not as many blocks ran as in the survey."""
@@ -198,12 +200,9 @@ class Capture(Observer):
                 raise InputError(f"the head mask has shape {given}, the model {own[0]} blocks of {own[1]} heads")
 
     def release(self) -> None:
-        """After the backward pass: fold the maps that nothing flowed back to, and release the graph.
-
-        The graph's hooks refer to this capture; a reference from here to the graph would be a cycle that is never
-        collected.
-        """
+        """After the backward pass: fold the maps that nothing flowed back to, and release the graph."""
         self.end = None
+        self._weak.clear()
         self._weights.clear()
         for block in (*self.captured.blocks, *([self.captured.last] if self.captured.last else [])):
             block.input = block.input.detach()
@@ -232,11 +231,11 @@ class Capture(Observer):
             return product(values)
         if not heads.late:
             result = product(values)
-            result.register_hook(self._by_head(heads.mask_entering(block)))
+            result.register_hook(self._weak(self._by_head(heads.mask_entering(block))))
             return result
         values = values.view_as(values)
         for tensor in (weights, values):
-            tensor.register_hook(self._by_head(heads.mask_leaving(block)))
+            tensor.register_hook(self._weak(self._by_head(heads.mask_leaving(block))))
         return product(values)
 
     def _by_head(self, edit: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor | None]:
@@ -256,20 +255,20 @@ class Capture(Observer):
         self.end = given[0] if self._options.last else None
         if self._options.output_gradients:
             result = F.scaled_dot_product_attention(*given, **kwargs)
-            result.register_hook(self._keep_output_gradient(entry))
+            result.register_hook(self._weak(self._keep_output_gradient(entry)))
         elif self._rules.carries == "gradient":
-            result = observed_attention(self._row_folder(entry), *given, **kwargs)
+            result = observed_attention(self._weak(self._row_folder(entry)), *given, **kwargs)
         else:
             result = zplus_attention(
                 F.scaled_dot_product_attention,
                 *given,
                 settings=self._rules.settings,
-                observe=self._row_folder(entry),
-                output_gradient=lambda: entry.output_gradient,
+                observe=self._weak(self._row_folder(entry)),
+                output_gradient=self._weak(lambda: entry.output_gradient),
                 **kwargs,
             )
             if self._options.heads is not None:
-                result.register_hook(self._by_head(self._options.heads.mask_entering(self._count - 1)))
+                result.register_hook(self._weak(self._by_head(self._options.heads.mask_entering(self._count - 1))))
         return result if args[0].dim() == given[0].dim() else result.flatten(0, 1)
 
     def _with_batch(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -329,7 +328,7 @@ class Capture(Observer):
         entry = self._new_map(None if self._options.output_gradients else shaped.detach(), shaped.shape)
         if weights.requires_grad:
             self.end = weights if self._options.last else None
-            weights.register_hook(self._keep_arrived(entry, shaped.shape))
+            weights.register_hook(self._weak(self._keep_arrived(entry, shaped.shape)))
         elif not self._live and self._options.fold is not None:
             self._fold(entry)
 

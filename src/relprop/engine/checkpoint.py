@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from relprop.engine.module_stack import module_frames, module_of, stacks
 from relprop.engine.observer import Observer, PropagationMode
+from relprop.engine.restoring import undoing
 from relprop.engine.saved_tensors import SavedTensor, address
 from relprop.ops import Op
 
@@ -56,7 +57,7 @@ class _Segment:
         saved: list[SavedTensor] = []
         block, (args, kwargs) = self._call[0], self._arguments()
         with saved_tensors_hooks(lambda tensor: saved.append(self._mode.save(tensor)), _never):
-            with torch.enable_grad(), self._restored(), self._mode:
+            with torch.enable_grad(), self._old_buffers(), self._mode:
                 block(*args, **kwargs)
         if len(saved) != self._count:
             raise RuntimeError(f"a block saved {self._count} tensors, but {len(saved)} when it ran again")
@@ -76,20 +77,22 @@ class _Segment:
         return arguments
 
     @contextmanager
-    def _restored(self) -> Iterator[None]:
+    def _old_buffers(self) -> Iterator[None]:
         """Inside: the block's buffers with their old values. Afterwards: as the model left them."""
         own = [*self._call[0].parameters(), *self._call[0].buffers()]
         written = [(one, self._before[address(one)]) for one in own if address(one) in self._before]
         left = [_storage(one).clone() for one, _ in written]
-        with torch.no_grad():
-            for one, before in written:
-                _storage(one).copy_(before)
-        try:
-            yield
-        finally:
-            with torch.no_grad():
+
+        def restore() -> None:
+            with torch.inference_mode(False), torch.no_grad():
                 for (one, _), after in zip(written, left, strict=True):
                     _storage(one.detach_()).copy_(after)
+
+        with undoing(restore):
+            with torch.no_grad():
+                for one, before in written:
+                    _storage(one).copy_(before)
+            yield
 
 
 def _storage(tensor: Tensor) -> Tensor:

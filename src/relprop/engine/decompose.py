@@ -21,6 +21,7 @@ from relprop.engine.model_call import call, evaluating
 from relprop.engine.observer import Observer, PropagationMode, Run
 from relprop.engine.placement import reading_plans
 from relprop.engine.propagation import Propagation
+from relprop.engine.restoring import restoring
 from relprop.engine.sources import MisfitError, Sources
 from relprop.engine.survey import LeafPlace, ReadingPlan
 from relprop.errors import ModelError
@@ -99,6 +100,7 @@ def decompose(model: nn.Module, inputs: Mapping[str, Any], use: Callable[[Attent
     raise ModelError("its residual stream begins differently in every run")
 
 
+@restoring
 def _decomposed(
     model: nn.Module,
     inputs: Mapping[str, Any],

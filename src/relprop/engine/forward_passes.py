@@ -15,6 +15,7 @@ from relprop.engine.pass_cache import pass_key
 from relprop.engine.passes import Flow, detached_target, example_axes, propagate, warnings_of
 from relprop.engine.placement import reading_plans
 from relprop.engine.propagation import Propagation
+from relprop.engine.restoring import restoring
 from relprop.engine.sources import At, Edit, MisfitError, Sources
 from relprop.engine.survey import ReadingPlan
 from relprop.errors import ModelError
@@ -37,6 +38,7 @@ def forward_maps(model: nn.Module, inputs: Mapping[str, Any], target: Any, captu
     return propagate(model, inputs, target, rulesets.gradient, capture=capture)
 
 
+@restoring
 def _forward_maps_at(
     plan: ReadingPlan, model: nn.Module, inputs: Mapping[str, Any], target: Any, options: CaptureOptions
 ) -> Flow:
@@ -67,6 +69,7 @@ def _forward_maps_at(
     )
 
 
+@restoring
 def map_order(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> MapOrder:
     """Whether rows and columns of the attention maps are those of the residual stream, from one forward pass."""
     rules = rulesets.gradient.with_maps(fused=True)
@@ -88,6 +91,7 @@ def map_order(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> MapOr
     return unknown
 
 
+@restoring
 def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ChosenTarget:
     """The target, read from a plain forward pass."""
     with torch.no_grad(), evaluating(model):
@@ -96,6 +100,7 @@ def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ChosenT
     return detached_target(chosen)
 
 
+@restoring
 def forward_flow(
     model: nn.Module, inputs: Mapping[str, Any], target: Any, edit: Edit | None = None, at: At | None = None
 ) -> Flow:

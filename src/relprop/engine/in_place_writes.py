@@ -33,8 +33,9 @@ class InPlaceWrites:
 
     def close(self) -> None:
         """Release the graph: the model's own buffers keep their values only."""
-        for tensor in self._buffers:
-            tensor.detach_()
+        with torch.inference_mode(False):  # in it, nothing would be detached
+            for tensor in self._buffers:
+                tensor.detach_()
         self._buffers.clear()
         self._saved.clear()
 

@@ -20,7 +20,7 @@ from relprop.engine.refusals import opaque_functions
 from relprop.engine.saved_tensors import address
 from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING
-from relprop.rulebook.rulesets import RuleSet
+from relprop.rulebook.rulesets import Carries, RuleSet
 from relprop.types import Entry, Kind, Ledger
 
 Hook = Callable[[Tensor | None], None]
@@ -59,12 +59,9 @@ class LedgerKeeper(Observer):
 
     def around_call(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run) -> Any:
         account = self._new_account(op)
-        self._aliases: dict[int, Tensor] = {}
-        args, kwargs = (
-            self._aliased(args, account),
-            dict(zip(kwargs, self._aliased(tuple(kwargs.values()), account), strict=True)),
-        )
-        aliases = self._aliases
+        aliases: dict[int, Tensor] = {}
+        args, values = (self._aliased(given, account, aliases) for given in (args, tuple(kwargs.values())))
+        kwargs = dict(zip(kwargs, values, strict=True))
         result = run(op, args, kwargs)
         if id(result) in aliases:
             return aliases[id(result)]  # returned as it is, for instance by dropout
@@ -72,7 +69,7 @@ class LedgerKeeper(Observer):
         bias = bias_of(op, args, kwargs) if taking else None
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
-                tensor.register_hook(self._flow_out(self._save(tensor), account, bias))
+                tensor.register_hook(_flow_out(self._carries, self._save(tensor), account, bias))
         return result
 
     def _new_account(self, op: Op) -> _Account:
@@ -85,17 +82,20 @@ class LedgerKeeper(Observer):
         self._accounts.append(account)
         return account
 
-    def _aliased(self, values: tuple[Any, ...], account: _Account) -> tuple[Any, ...]:
-        """An alias per live tensor, so that what flows back to it from this call alone can be read."""
+    def _aliased(self, values: tuple[Any, ...], account: _Account, aliases: dict[int, Tensor]) -> tuple[Any, ...]:
+        """An alias per live tensor, so that what flows back to it from this call alone can be read.
+
+        `aliases` gets the tensor of each, by the alias's id.
+        """
         aliased: list[Any] = []
         for value in values:
             if isinstance(value, Tensor) and value.requires_grad:
                 alias = value.view_as(value)
-                alias.register_hook(self._flow_in(self._save(value), account))
-                self._aliases[id(alias)] = value
+                alias.register_hook(_flow_in(self._carries, self._save(value), account))
+                aliases[id(alias)] = value
                 value = alias
             elif type(value) in (tuple, list):
-                value = type(value)(self._aliased(tuple(value), account))
+                value = type(value)(self._aliased(tuple(value), account, aliases))
             aliased.append(value)
         return tuple(aliased)
 
@@ -108,36 +108,6 @@ class LedgerKeeper(Observer):
     def before_write(self, tensor: Tensor) -> None:
         for saved in self._saved.pop(address(tensor), ()):
             saved[0] = saved[0].clone()
-
-    def _flow(self, saved: list[Tensor], arrived: Tensor) -> float:
-        tensor = saved[0]
-        if self._carries == "relevance":
-            return arrived.double().sum().item()
-        if torch.is_complex(tensor):
-            return (tensor * arrived.conj()).real.double().sum().item()
-        return (tensor.double() * arrived.double()).sum().item()
-
-    def _flow_in(self, saved: list[Tensor], account: _Account) -> Hook:
-        def add(arrived: Tensor | None) -> None:
-            if arrived is None:
-                return
-            account.taken -= self._flow(saved, arrived)
-
-        return add
-
-    def _flow_out(self, saved: list[Tensor], account: _Account, bias: tuple[Tensor, int] | None) -> Hook:
-        def add(arrived: Tensor | None) -> None:
-            if arrived is None:
-                return
-            account.taken += self._flow(saved, arrived)
-            if bias is not None:
-                values, dimension = bias
-                shape = [1] * arrived.dim()
-                shape[dimension] = -1
-                lined_up = values if dimension == -1 else values.reshape(shape)
-                account.bias += (arrived.double() * lined_up.double()).sum().item()
-
-        return add
 
     def note_opaque_functions(self, value: Tensor) -> None:
         """Note autograd functions of the model's own: they are not torch calls and cannot be traced, only named."""
@@ -167,6 +137,42 @@ class LedgerKeeper(Observer):
         untraced = value - sum(entry.value for entry in entries)
         name = f"not traced ({', '.join(sorted(set(self._opaque)))})" if self._opaque else "not traced"
         return Ledger(value, (*entries, Entry("", name, "unexplained", untraced)))
+
+
+# The hooks that fill the accounts refer to values only: a hook that leads to a live tensor keeps its graph for ever.
+
+
+def _flow(carries: Carries, saved: list[Tensor], arrived: Tensor) -> float:
+    tensor = saved[0]
+    if carries == "relevance":
+        return arrived.double().sum().item()
+    if torch.is_complex(tensor):
+        return (tensor * arrived.conj()).real.double().sum().item()
+    return (tensor.double() * arrived.double()).sum().item()
+
+
+def _flow_in(carries: Carries, saved: list[Tensor], account: _Account) -> Hook:
+    def add(arrived: Tensor | None) -> None:
+        if arrived is None:
+            return
+        account.taken -= _flow(carries, saved, arrived)
+
+    return add
+
+
+def _flow_out(carries: Carries, saved: list[Tensor], account: _Account, bias: tuple[Tensor, int] | None) -> Hook:
+    def add(arrived: Tensor | None) -> None:
+        if arrived is None:
+            return
+        account.taken += _flow(carries, saved, arrived)
+        if bias is not None:
+            values, dimension = bias
+            shape = [1] * arrived.dim()
+            shape[dimension] = -1
+            lined_up = values if dimension == -1 else values.reshape(shape)
+            account.bias += (arrived.double() * lined_up.double()).sum().item()
+
+    return add
 
 
 # Their bias has an entry of its own; what else they take is not a constant.

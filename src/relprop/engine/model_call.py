@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from relprop.engine.leaves import batch_of as batch_of
 from relprop.engine.leaves import describes_other_inputs, explained_parts
+from relprop.engine.restoring import lock, restoring, undoing
 from relprop.engine.sources import MisfitError
 from relprop.errors import ModelError, RelpropError
 from relprop.model_config import config_value
@@ -27,9 +27,9 @@ from relprop.targets import AtMask, ChosenTarget, Labels, Several, TokenAt, chos
 _ANY: Any = lambda outputs: outputs  # noqa: E731  (a target that may read every row)
 
 
-def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY) -> Any:
-    """`model(**inputs)`, without a key-value cache, and only with the logits that the target reads."""
-    settings: dict[str, Any] = {} if model in _cache_matters else {"use_cache": False}
+def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY, *, cache: bool = False) -> Any:
+    """`model(**inputs)`, only with the logits that the target reads; with a key-value cache only where it matters."""
+    settings: dict[str, Any] = {} if cache or model in _cache_matters else {"use_cache": False}
     if generates(model) and (rows := rows_read(target, inputs)) is not None:
         settings["logits_to_keep"] = rows
     taken = inspect.signature(model.forward).parameters
@@ -45,6 +45,7 @@ def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY) -> Any
 _cache_matters: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # models whose output differs without their cache
 
 
+@restoring
 def check_cache(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> None:
     """Test whether the model gives the same output without its key-value cache; if not, the cache stays on."""
     if model in _cache_matters or "use_cache" in inputs:
@@ -53,11 +54,11 @@ def check_cache(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Non
         return
     with torch.no_grad(), evaluating(model):
         without = read_target(model, target, call(model, cloned_inputs(inputs), target), inputs).value
-        _cache_matters.add(model)
-        plain = read_target(model, target, call(model, cloned_inputs(inputs), target), inputs).value
+        plain = read_target(model, target, call(model, cloned_inputs(inputs), target, cache=True), inputs).value
     scale = plain.abs().max().clamp_min(1e-30)
-    if plain.shape == without.shape and (plain - without).abs().max() <= 1e3 * torch.finfo(plain.dtype).eps * scale:
-        _cache_matters.discard(model)
+    same = plain.shape == without.shape
+    if not same or not (plain - without).abs().max() <= 1e3 * torch.finfo(plain.dtype).eps * scale:
+        _cache_matters.add(model)
 
 
 def _failure(model: nn.Module, inputs: Mapping[str, Any], error: Exception) -> str:
@@ -245,51 +246,48 @@ def _is_exported(node: torch.fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload)
 
 
-_evaluating: weakref.WeakKeyDictionary[nn.Module, list[Any]] = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
-_eager: list[Any] = [0, None]  # the number of running passes, and the setting that they share
+# By the id of each module in training: the running passes that hold it in eval mode. The last one restores its flag.
+_evaluating: dict[int, tuple[nn.Module, set[object]]] = {}
+_eager: set[object] = set()  # the running passes that hold compiled models in eager mode
+_stance: list[Any] = []  # the setting before the first of these
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode; afterwards each module's flag is restored, by the last of the threads that share the model."""
-    with _lock:
-        entry = _evaluating.get(model)
-        if entry is None:
-            training = [module for module in model.modules() if module.training]
-            entry = _evaluating[model] = [0, training]
-            for module in training:
-                module.training = False
-        entry[0] += 1
-    try:
-        with _eagerly():
-            yield
-    finally:
-        with _lock:
-            entry[0] -= 1
-            if entry[0] == 0:
-                del _evaluating[model]
-                for module in entry[1]:
-                    module.training = True
+    """Eval mode, and compiled modules run eagerly, so that their torch calls can be intercepted.
 
-
-@contextmanager
-def _eagerly() -> Iterator[None]:
-    """Run compiled models and modules eagerly, so that their torch calls can be intercepted.
-
-    The setting is global to all threads: the last pass to end restores it.
+    Afterwards each module's flag is restored by the last of the passes that share it: in other threads, or of another
+    model that holds the same module.
     """
-    if "torch._dynamo" not in sys.modules:  # nothing can have been compiled
+    running = object()
+    with undoing(lambda: _release(running)):
+        _hold(running, model)
         yield
-        return
-    with _lock:
-        if _eager[0] == 0:
-            _eager[1] = torch.compiler.set_stance("force_eager")
-        _eager[0] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _eager[0] -= 1
-            if _eager[0] == 0:
-                _eager[1].__exit__(None, None, None)
+
+
+def _hold(running: object, model: nn.Module) -> None:
+    with lock:
+        for module in model.modules():
+            if module.training or id(module) in _evaluating:
+                _evaluating.setdefault(id(module), (module, set()))[1].add(running)
+                module.training = False
+        if "torch._dynamo" in sys.modules:  # else nothing can have been compiled
+            if not _eager:
+                _stance[:] = [sys.modules["torch._dynamo"].eval_frame._stance]
+            _eager.add(running)
+            torch.compiler.set_stance("force_eager")
+
+
+def _release(running: object) -> None:
+    """Undo `_hold`, as far as it came. Flags are restored before the note of them is dropped."""
+    with lock:
+        for key, (module, holders) in list(_evaluating.items()):
+            if holders <= {running}:
+                module.training = True
+                del _evaluating[key]
+            else:
+                holders.discard(running)
+        if running in _eager:
+            if len(_eager) == 1:
+                sys.modules["torch._dynamo"].eval_frame._set_stance(_stance[0])
+            _eager.discard(running)

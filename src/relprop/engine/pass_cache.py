@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from numbers import Number
 from types import FunctionType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -43,11 +44,21 @@ class PassKey:
         )
 
 
+class _Flows(list[tuple[PassKey, bool, bool, Any]]):
+    """The passes of one context. The thread refers to them weakly, so that they are gone whatever ends the context."""
+
+
+def _shared() -> _Flows | None:
+    flows: ref[_Flows] | None = getattr(_cache, "flows", None)
+    return None if flows is None else flows()
+
+
 @contextmanager
 def shared_passes() -> Iterator[None]:
     """A context in which methods share passes with the same inputs, target and rules; they are dropped at the end."""
     outer = getattr(_cache, "flows", None)
-    _cache.flows = []
+    own = _Flows()
+    _cache.flows = ref(own)
     try:
         yield
     finally:
@@ -58,7 +69,7 @@ def pass_key(
     model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: RuleSet | None, at: str | None
 ) -> PassKey | None:
     """The key of a pass; None outside of `shared_passes`, or where inputs or target cannot be compared."""
-    if getattr(_cache, "flows", None) is None:
+    if _shared() is None:
         return None
     if not all(_comparable(value) for value in inputs.values()) or not _comparable(target):
         return None
@@ -72,14 +83,16 @@ def pass_key(
 
 def cached_pass(key: PassKey, maps: bool, two_way: bool) -> Any:
     """A stored pass with at least what is asked for: one with maps also serves methods that need none."""
-    for stored, stored_maps, stored_two_way, flow in _cache.flows:
+    for stored, stored_maps, stored_two_way, flow in _shared() or ():
         if stored_maps >= maps and stored_two_way >= two_way and stored.matches(key):
             return flow
     return None
 
 
 def store_pass(key: PassKey, maps: bool, two_way: bool, flow: Any) -> None:
-    _cache.flows.append((key, maps, two_way, flow))
+    flows = _shared()
+    if flows is not None:
+        flows.append((key, maps, two_way, flow))
 
 
 def _weights(model: nn.Module) -> tuple[Any, ...]:

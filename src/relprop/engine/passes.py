@@ -27,6 +27,7 @@ from relprop.engine.pass_cache import cached_pass, pass_key, store_pass
 from relprop.engine.placement import axis_by_changes, reading_plans
 from relprop.engine.propagation import Propagation
 from relprop.engine.refusals import guard_opaque
+from relprop.engine.restoring import restoring
 from relprop.engine.sources import At, Edit, MisfitError, Source, Sources, UnreachedError
 from relprop.engine.survey import ReadingPlan
 from relprop.engine.units import row_owners
@@ -224,6 +225,7 @@ class _Pass:
     def _result_fields(self) -> dict[str, Any]:
         return {"one_stream": self.plan.one_stream, "warnings": warnings_of(self.sources, self.inputs, self.warnings)}
 
+    @restoring
     def run(self, target: Any) -> Flow:
         with torch.inference_mode(False), torch.enable_grad(), evaluating(self.model):
             outputs, chosen = self._forward(target)

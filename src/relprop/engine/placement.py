@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from relprop.engine.leaves import Leaf, ReadingPlace
 from relprop.engine.model_call import call, check_cache, cloned_inputs, evaluating, read_target
 from relprop.engine.propagation import Propagation
+from relprop.engine.restoring import restoring
 from relprop.engine.sources import PLACES, MisfitError, Probe, ProbedError, Source, Sources, replaced_ids
 from relprop.engine.survey import (
     LeafPath,
@@ -84,6 +85,7 @@ def _at_leaf(place: LeafPlace) -> LeafPlace:
     return replace(place, place="word_embeddings" if place.integer else "input", calls=None)
 
 
+@restoring
 def survey_model(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ReadingPlan:
     """The reading plan of a model, from plain runs of it."""
     check_cache(model, inputs, target)
@@ -161,11 +163,13 @@ def _differ(values: Tensor, others: Tensor) -> Tensor:
     return (values - others).abs() > 1e4 * torch.finfo(others.dtype).eps * scale
 
 
+@restoring
 def _value(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Tensor:
     with torch.no_grad(), evaluating(model):
         return read_target(model, target, call(model, cloned_inputs(inputs), target), inputs).value
 
 
+@restoring
 def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str, plan: ReadingPlan) -> bool:
     """Whether other integers in the leaves of a part change the output otherwise than in the part itself.
 
@@ -241,6 +245,7 @@ def _proved_rows(
     return [{**later, **last} for last, later in zip(last_rows, more, strict=True)]
 
 
+@restoring
 def _probe_states(
     model: nn.Module, inputs: Mapping[str, Any], target: Any, calls: list[list[int]]
 ) -> list[dict[int, Rows | None]]:

@@ -20,8 +20,10 @@ from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.observer import Observer, Run
 from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, location, refusal, with_gradient
+from relprop.engine.restoring import default_hooks, forget_undo, leave_mode, note_undo
 from relprop.engine.saved_tensors import SavedTensor, saved_values
 from relprop.engine.tensor_notes import copy_note
+from relprop.engine.weak_callbacks import weak_method
 from relprop.errors import InputError
 from relprop.ops import VALUELESS, Op, exponential, op_of, positional, take_inplace
 from relprop.rulebook import attention, elementwise, norm, zplus
@@ -56,7 +58,6 @@ class Propagation(TorchFunctionMode):
         self._exits = GraphExits(self.is_live)
         self._liveness = Liveness(leaves, self._exits.warn if rules.carries == "gradient" else None)
         self._writes = InPlaceWrites(self.observers, self._liveness, self._lineage, self._exits, self._stand_ins)
-        self._depth = 0
         self._expanding = 0
         self._recomputing = False
         self._hooks: saved_tensors_hooks | None = None
@@ -73,24 +74,29 @@ class Propagation(TorchFunctionMode):
     # Entering and leaving.
 
     def __enter__(self) -> Propagation:
-        others = [mode for mode in _get_current_function_mode_stack() if isinstance(mode, Propagation)]
-        if any(mode is not self for mode in others):
+        if any(isinstance(mode, Propagation) for mode in _get_current_function_mode_stack()):
             raise InputError("a relprop.rules context is open already: leave it before another one or attribute begins")
-        if self._depth == 0 and torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
-            self._hooks = saved_tensors_hooks(self.save, saved_values)
-            self._hooks.__enter__()
-        self._depth += 1
-        super().__enter__()  # type: ignore[no-untyped-call]
+        note_undo(self._close)
+        try:
+            if default_hooks() is None:
+                self._hooks = saved_tensors_hooks(weak_method(self.save), saved_values)
+                self._hooks.__enter__()
+            super().__enter__()  # type: ignore[no-untyped-call]
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._depth -= 1
-        if self._depth:
-            return
-        if self._hooks is not None:
+        leave_mode(self)
+        if self._hooks is not None and default_hooks() == (self._hooks.pack_hook, self._hooks.unpack_hook):
             self._hooks.__exit__(*error)
-            self._hooks = None
+        self._hooks = None
+        self._close()
+        forget_undo(self._close)
+
+    def _close(self) -> None:
+        """Release the graph."""
         self._writes.close()
         self._exits.clear()
         self._liveness.clear()
@@ -283,13 +289,14 @@ class Propagation(TorchFunctionMode):
         if target is not None:
             args = (target.clone(), *args[1:])
             self._liveness.mark_live(args[0])
-        with self:
-            self._expanding += 1
-            try:
-                result = rule.function(*args, **kwargs)
-                result = result if plain is None else with_values_of(plain, result)
-            finally:
-                self._expanding -= 1
+        self._expanding += 1
+        super().__enter__()  # type: ignore[no-untyped-call]  # again: torch leaves the mode while it handles a call
+        try:
+            result = rule.function(*args, **kwargs)
+            result = result if plain is None else with_values_of(plain, result)
+        finally:
+            leave_mode(self)
+            self._expanding -= 1
         return result if target is None else self._writes.write(target, result, args[0])
 
     def _constant(

@@ -15,6 +15,7 @@ from relprop.engine.captured_maps import AttentionMap
 from relprop.engine.model_call import call, device_of, evaluating
 from relprop.engine.placement import reading_plan
 from relprop.engine.propagation import Propagation
+from relprop.engine.restoring import restoring
 from relprop.errors import ModelError
 from relprop.heads.alignment import AlignedSentence
 from relprop.model_config import config_value
@@ -23,6 +24,7 @@ from relprop.rulebook import rulesets
 _MOST_WEIGHTS = 2**19  # of one head in a batch: sentences x tokens x tokens
 
 
+@restoring
 def attention_maps(model: nn.Module, inputs: Mapping[str, Any]) -> list[Tensor]:
     """One map [batch, heads, queries, keys] per block, in the order of the forward pass."""
     rules = rulesets.gradient.with_maps()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.model_call import call, evaluating
+from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError
 from relprop.outputs import logits_of
 
@@ -39,6 +40,7 @@ def moved_together(kept: Tensor) -> tuple[Tensor, Tensor]:
     return order, kept.gather(1, order)
 
 
+@restoring
 def logits_without(
     model: nn.Module,
     hide: HideUnits,

@@ -84,7 +84,7 @@ class _RelevanceFunction(torch.autograd.Function):
 
 def _rule_shares(ctx: Any, relevance: Tensor) -> Shares:
     """The shares by the rule, in float32 or better, whatever dtype or autocast the model uses."""
-    with torch.autocast(relevance.device.type, enabled=False):
+    with torch._C._DisableAutocast():
         args = ctx.saved_tensors
         dtype = torch.float32
         for tensor in (relevance, *args):

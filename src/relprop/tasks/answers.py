@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.model_call import call, evaluating
+from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.outputs import output_field
 from relprop.readers import tokens
@@ -123,6 +124,7 @@ class AnswerSpan:
         except InputError as error:
             raise InputError(f"{which}{error}") from None
 
+    @restoring
     def _logits(self, windows: Sequence[TokenRow]) -> list[WindowLogits]:
         """What the model says of every window, in batches and without a backward pass."""
         found: dict[int, WindowLogits] = {}

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from relprop.attribution import attribute, ledger_of, with_warnings
 from relprop.engine.model_call import call, evaluating
+from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.loading import quiet
@@ -170,6 +171,7 @@ def _longer(row: TokenRow, written: Sequence[int], units: Sequence[Unit]) -> Tok
     return replace(row, ids=ids, units=(*row.units, *units))
 
 
+@restoring
 def _generated(reader: TextReader, row: TokenRow, wanted: Generation) -> list[int]:
     """What the model writes, up to its end token."""
     _check_room(reader, row, wanted.count, wanted)
@@ -251,6 +253,7 @@ def _logits(reader: TextReader, prefixes: Sequence[TokenRow]) -> tuple[Tensor, b
     return torch.cat([alone, *(_last_rows(reader, prefix, 1) for prefix in prefixes[1:])]), False
 
 
+@restoring
 def _last_rows(reader: TextReader, row: TokenRow, count: int) -> Tensor:
     with torch.no_grad(), evaluating(reader.model):
         logits = logits_of(call(reader.model, reader.inputs([row]), TokenAt(-count, 0)))
