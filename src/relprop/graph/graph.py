@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from relprop.errors import InputError
 
+Layout = Callable[[], "NDArray[np.float64] | None"]
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -20,16 +23,21 @@ class Graph:
 
     `nodes` [nodes, features] are whole numbers (each column one category) or floats; `edge_types` [edges] are
     categories from 0 on. `names` are shown to people, `places` [nodes, 2] are the positions in a drawing (x to the
-    right, y down).
+    right, y down), or None.
     """
 
     nodes: NDArray[Any]
     edges: NDArray[np.int64]
     edge_types: NDArray[np.int64]
     names: tuple[str, ...]
-    places: NDArray[np.float64] | None = None
+    layout: Layout | NDArray[np.float64] | None = None  # the places, or a function that finds them
     title: str = ""
     source: Any = None  # for drawing: the SMILES, or each pixel's region
+
+    @cached_property
+    def places(self) -> NDArray[np.float64] | None:
+        """Found when they are first read, as finding them may take longer than explaining the graph."""
+        return self.layout() if callable(self.layout) else self.layout
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -42,7 +50,7 @@ class Graph:
         edge_types: ArrayLike | None = None,
         *,
         names: Sequence[str] | None = None,
-        places: ArrayLike | None = None,
+        places: ArrayLike | Layout | None = None,
         title: str = "",
         source: Any = None,
     ) -> Graph:
@@ -65,8 +73,8 @@ class Graph:
             )
         pairs, first = np.unique(np.sort(pairs, 1), axis=0, return_index=True)
         labels = tuple(map(str, range(len(values)))) if names is None else tuple(names)
-        where = None if places is None else np.asarray(places, dtype=np.float64)
-        if len(labels) != len(values) or (where is not None and where.shape != (len(values), 2)):
+        where = places if places is None or callable(places) else np.asarray(places, dtype=np.float64)
+        if len(labels) != len(values) or (isinstance(where, np.ndarray) and where.shape != (len(values), 2)):
             raise InputError(f"a graph of {len(values)} nodes needs as many names and places [nodes, 2]")
         return cls(values, pairs, kinds[first], labels, where, title, source)
 
@@ -83,7 +91,7 @@ class Graph:
             edges=ends[inside],
             edge_types=self.edge_types[inside],
             names=tuple(self.names[i] for i in kept),
-            places=None if self.places is None else self.places[kept],
+            layout=partial(_places_of, self, kept),
             source=None,  # it has the old numbers of the nodes
         )
 
@@ -93,6 +101,10 @@ class Graph:
         for a, b in (self.edges.T, self.edges.T[::-1]):
             table[a, b] = 1 + self.edge_types
         return table
+
+
+def _places_of(graph: Graph, kept: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    return None if graph.places is None else graph.places[kept]
 
 
 def _shape(values: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relprop.errors import InputError, RelpropError
 from relprop.graph.graph import Graph
@@ -31,7 +33,7 @@ def from_smiles(smiles: str) -> Graph:
         [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds],
         [_bond_type(bond) for bond in bonds],
         names=[f"{atom.GetSymbol()}{atom.GetIdx()}" for atom in atoms],
-        places=_drawn_positions(molecule),
+        places=partial(_drawn_positions, smiles.strip()),
         title=smiles.strip(),
         source=smiles.strip(),
     )
@@ -55,12 +57,14 @@ def _bond_type(bond: Any) -> int:
     return BONDS - 1 if bond.GetIsAromatic() else min(max(int(bond.GetBondTypeAsDouble()), 1), 3) - 1
 
 
-def _drawn_positions(molecule: Any) -> Any:
+def _drawn_positions(smiles: str) -> NDArray[np.float64]:
     """The atoms' positions in rdkit's drawing [atoms, 2], y down."""
     from rdkit.Chem.rdDepictor import Compute2DCoords
 
+    with quiet_rdkit():
+        molecule = rdkit_chem().MolFromSmiles(smiles)
     Compute2DCoords(molecule)
-    return molecule.GetConformer().GetPositions()[:, :2] * np.array([1.0, -1.0])
+    return np.asarray(molecule.GetConformer().GetPositions()[:, :2] * np.array([1.0, -1.0]))
 
 
 def _reason(smiles: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from relprop.deadline import check_deadline
 from relprop.errors import InputError
 from relprop.part import Part
 from relprop.types import Attribution
@@ -49,6 +50,7 @@ def read_all(reader: Reader[Row], given: Sequence[Any], max_length: int | None =
     """Every example read; an error names the example where there are several."""
     rows = []
     for number, one in enumerate(given):
+        check_deadline()
         try:
             rows.append(reader.read(one, max_length))
         except InputError as error:
