@@ -345,6 +345,13 @@ def test_tokens_and_work_are_bounded_by_settings() -> None:
         )
 
 
+def test_pictures_have_no_tokens() -> None:
+    """Many small patches are no reason to refuse a picture."""
+    with serving({"vit": vit()}, limits=patient(tokens=1)) as live:
+        live.wait()
+        assert live.explain(INSTANCES["vit"][0], model="vit").status == 200
+
+
 def test_pictures_are_decoded_by_the_worker_alone(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which health does not wait for; a header that lies is an error like any other."""
     loaded: list[str] = []

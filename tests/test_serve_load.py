@@ -292,6 +292,18 @@ def test_fast_methods_go_before_slow_ones() -> None:
     assert w.fake.batches == [["first"], ["fast 0", "fast 1"], [f"slow {k}" for k in range(size)], ["slow 3"]]
 
 
+def test_a_large_request_lets_others_pass_after_its_first_batch() -> None:
+    with working(batch=2) as w:
+        first = w.occupied()
+        large = RequestJob("m", FAST, [(str(k), 1) for k in range(5)], None, lambda results: results)
+        answer = w.worker.submit(large)
+        w.clock.now += 1
+        small = w.worker.submit(job("small", replace(FAST, ledger=True)))
+        w.go()
+        assert results([first, answer, small])[1:] == [["0", "1", "2", "3", "4"], ["small"]]
+    assert w.fake.batches == [["first"], ["0", "1"], ["small"], ["2", "3"], ["4"]]
+
+
 def test_slow_methods_are_not_starved() -> None:
     """Only fast ones that come within a share of a request's time pass them."""
     with working() as w:

@@ -14,7 +14,7 @@ from relprop.errors import InputError
 from relprop.serve.limits import Limits, too_large
 
 _ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[A-Za-z*]")
-_RING_END = re.compile(r"%\d\d|\d")
+_RING_END = re.compile(r"%\(\d+\)|%\d\d|\d")
 _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # By a model's kind: the names of its texts, and the message where something else is given.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,11 +44,12 @@ class InputSizes:
 
     def check(self, request: ExplainRequest, values: Sequence[Any], limits: Limits) -> None:
         """Raises if an input has too many tokens, or the request takes too much work."""
+        most = limits.tokens if isinstance(self._reader, TextReader) else math.inf
         units = [self.at_most(value) for value in values]
-        if max(units) <= limits.tokens and self._work(request, units) <= limits.work:
+        if max(units) <= most and self._work(request, units) <= limits.work:
             return
         units = [self.units(value) for value in values]
-        if max(units) > limits.tokens:
+        if max(units) > most:
             which = f"instance {units.index(max(units))}" if len(units) > 1 else "the instance"
             raise too_large(f"{which} has {max(units):,} tokens; at most {limits.tokens:,} are taken")
         work = self._work(request, units)

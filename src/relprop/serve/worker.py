@@ -30,7 +30,7 @@ RELEASE_AFTER, IDLE = 50, 1.0  # freed memory is released after so many batches,
 AHEAD = 3  # batches from which inputs of similar size are taken: this bounds how long an input waits
 UNITS_TOGETHER = 24_576  # of a batch, with padding: this bounds its memory
 SLOW_SHARE = 8  # batches of slow methods are smaller by this, so that fast ones need not wait for long
-PATIENCE = 0.25  # share of a request's time in which fast methods that come later go before slow ones
+PATIENCE = 0.25  # share of a request's time in which small and fast requests that come later go first
 GRACE = 2.0  # seconds that a batch may take to notice that its time is over
 log = logging.getLogger(__name__)
 Clock = Callable[[], float]
@@ -228,8 +228,12 @@ class Worker:
             return near
 
     def _turn(self, item: QueuedInput) -> float:
-        """When an input's turn is: a slow method lets fast ones pass, but only those that arrive soon after it."""
-        return item.job.arrived + (PATIENCE * self._limits.seconds if item.job.request.slow else 0.0)
+        """When an input's turn is.
+
+        Slow methods, and what is left of a large request after its first batch, let others pass that arrive soon after.
+        """
+        gives_way = item.job.request.slow or item.number >= self._limits.batch
+        return item.job.arrived + (PATIENCE * self._limits.seconds if gives_way else 0.0)
 
     def _fitting(self, item: QueuedInput) -> list[QueuedInput]:
         return [one for one in self._waiting if one.fits_with(item)]
