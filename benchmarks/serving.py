@@ -345,7 +345,7 @@ def heavy(threads: int, seconds: float) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["rate", "crowd", "memory"])
+    parser.add_argument("parts", nargs="*", default=["rate", "crowd", "memory", "heavy"])
     parser.add_argument("--quick", action="store_true", help="a tenth of the time: to try it, not to measure")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clients", action="store_true", help=argparse.SUPPRESS)
