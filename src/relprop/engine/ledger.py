@@ -64,7 +64,7 @@ class LedgerKeeper(Observer):
             self._aliased(args, account),
             dict(zip(kwargs, self._aliased(tuple(kwargs.values()), account), strict=True)),
         )
-        aliases = self._aliases
+        aliases, self._aliases = self._aliases, {}  # hooks hold this keeper: it must hold no tensor of the graph
         result = run(op, args, kwargs)
         if id(result) in aliases:
             return aliases[id(result)]  # returned as it is, for instance by dropout
