@@ -1,12 +1,15 @@
-"""What the service keeps up with: its rate beside that of a plain loop, many clients, and memory over many requests.
+"""What the service keeps up with: its rate beside that of a plain loop, many clients, memory, and heavy requests.
 
-    python benchmarks/serving.py [rate] [crowd] [memory] [--quick] [--threads 1]
+    python benchmarks/serving.py [rate] [crowd] [memory] [heavy] [--quick] [--threads 1]
 
 The ceiling is a loop of plain forward and backward passes (frozen parameters, the predicted logit's gradient to the
 embedded input) over the same texts, tokenised before, on as many threads as the service has. It batches by length as
 many texts at a time as there are clients: no service can sort what has not been sent yet. It runs before and after the
 load, in one run, so that a busy machine slows both. The clients are another process, of bare sockets, each of which
 sends its next request when it has the answer to the last. Health is asked by a third.
+
+"memory" asks for ledgers. "heavy" sends one heavy request after the other, of every method at the largest size that is
+taken, and measures meanwhile how long health takes, and how long a small request of somebody else's.
 """
 
 from __future__ import annotations
@@ -21,13 +24,19 @@ import statistics
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from io import BytesIO
 from tempfile import TemporaryFile
 from typing import Any
 from urllib.request import urlopen
+
+from PIL import Image
 
 MODEL = "sentiment"
 BATCH = 24
@@ -81,9 +90,9 @@ def ceiling(given: list[str], seconds: float, together: int) -> tuple[float, flo
 
 
 @contextmanager
-def service(threads: int, *options: str) -> Iterator[int]:
+def service(threads: int, *options: str, models: tuple[str, ...] = (MODEL,)) -> Iterator[int]:
     """The service in a process of its own; gives its port, once it is ready."""
-    command = [sys.executable, "-c", "from relprop.cli import main; main()", "serve", MODEL, "--port", "0"]
+    command = [sys.executable, "-c", "from relprop.cli import main; main()", "serve", *models, "--port", "0"]
     command += ["--threads", str(threads), "--max-batch", str(BATCH), *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -108,8 +117,8 @@ def status(port: int, path: str) -> int:
     return int(answer[9:12])
 
 
-def request(text: str) -> bytes:
-    body = json.dumps({"instances": [text]}).encode()
+def request(text: str, ledger: bool = False) -> bytes:
+    body = json.dumps({"instances": [text], "parameters": {"ledger": ledger}}).encode()
     head = f"POST /v1/models/{MODEL}:explain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
@@ -132,11 +141,11 @@ async def client(port: int, requests: list[bytes], until: float, seen: Load) -> 
     writer.close()
 
 
-def clients(port: int, count: int, seconds: float, given: list[str]) -> Load:
+def clients(port: int, count: int, seconds: float, given: list[str], ledger: bool = False) -> Load:
     """In this process: so many clients at once."""
 
     async def all_of_them() -> Load:
-        seen, made = Load(seconds), [request(text) for text in given]
+        seen, made = Load(seconds), [request(text, ledger) for text in given]
         until = time.perf_counter() + seconds
         await asyncio.gather(*(client(port, made[k % len(made) :] or made, until, seen) for k in range(count)))
         return seen
@@ -147,13 +156,13 @@ def clients(port: int, count: int, seconds: float, given: list[str]) -> Load:
 class Crowd:
     """Clients in a process of their own, at work. A file takes what they saw: a pipe would be full, and they wait."""
 
-    def __init__(self, port: int, count: int, seconds: float, given: list[str]) -> None:
+    def __init__(self, port: int, count: int, seconds: float, given: list[str], ledger: bool = False) -> None:
         self._out = TemporaryFile("w+")  # noqa: SIM115 (`result` closes it)
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--clients"], stdin=subprocess.PIPE, stdout=self._out, text=True
         )
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([port, count, seconds, given]) + "\n")
+        self.process.stdin.write(json.dumps([port, count, seconds, given, ledger]) + "\n")
         self.process.stdin.close()
 
     def result(self) -> Load:
@@ -220,7 +229,7 @@ def memory(threads: int, explanations: int) -> dict[str, float]:
     with service(threads) as port:
         done, grown, given = 0, [], texts(512)
         while done < explanations:
-            done += len(Crowd(port, 16, 5.0, given).result().latencies)
+            done += len(Crowd(port, 16, 5.0, given, ledger=True).result().latencies)
             time.sleep(1.5)  # then it has given back what it freed
             grown.append((done, resident(port)))
     warm = next(size for count, size in grown if count >= explanations / 10)
@@ -239,9 +248,104 @@ def resident(port: int) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith("process_resident_memory_bytes ")))
 
 
+@dataclass(frozen=True)
+class Heavy:
+    """A request that could hold others."""
+
+    name: str
+    path: str
+    body: dict[str, Any]
+
+
+def heavy_requests() -> list[Heavy]:
+    """Requests at the limits, or beyond them: pictures, molecules, and every method with long texts."""
+    from relprop.registry import METHODS
+    from relprop.serve import Limits
+    from relprop.serve.body import ExplainRequest
+    from relprop.serve.instances import atoms_and_bonds
+
+    limits, long = Limits(), "a gorgeous movie " * 588  # 10,000 characters, of which the model reads 256 tokens
+    branched = "C(C)" * (limits.atoms // 2 - 1) + "CC"
+    net = _net(27)
+    assert atoms_and_bonds(branched)[0] == limits.atoms
+    assert atoms_and_bonds(net)[1] <= limits.bonds
+    found = [
+        Heavy("2,500 carbon atoms", "molecules:explain", {"instances": ["C" * 2_500]}),
+        Heavy("64 molecules of 256 atoms", "molecules:explain", {"instances": [branched] * 64}),
+        Heavy("16 drawings of 256 atoms", "molecules:render", {"instances": [branched] * 16, "format": "png"}),
+        Heavy("16 nets of rings", "molecules:explain", {"instances": [net] * 16}),
+        Heavy("64 pictures of 2,048 x 2,048", "pets:explain", {"instances": [_picture(2_048)] * 64}),
+        Heavy("64 superpixels of 512 x 512", "superpixels:explain", {"instances": [_picture(512)] * 64}),
+        Heavy("a bomb of 20,000 x 20,000", "pets:explain", {"instances": [_picture(20_000)]}),
+    ]
+    largest = {"steps": 1_000, "samples": 1_000}
+    for name in METHODS.names():
+        options = {key: value for key, value in largest.items() if key in METHODS[name].options}
+        parameters = {"method": name, "options": options}
+        each = ExplainRequest((name,), options=json.dumps(options)).passes(256) * 256 * 2  # blocks
+        count = max(1, min(limits.explanations, limits.work // each))
+        found.append(Heavy(f"{name} of {count} long texts", f"{MODEL}:explain", _asked([long] * count, parameters)))
+    return found
+
+
+def _asked(instances: list[str], parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"instances": instances, "parameters": parameters}
+
+
+def _net(atoms: int) -> str:
+    """A SMILES in which every atom is bound to every other."""
+    from rdkit import Chem
+
+    molecule = Chem.RWMol()
+    for _ in range(atoms):
+        molecule.AddAtom(Chem.Atom(0))
+    for a in range(atoms):
+        for b in range(a):
+            molecule.AddBond(a, b, Chem.BondType.SINGLE)
+    return str(Chem.MolToSmiles(molecule, canonical=False))
+
+
+def _picture(side: int) -> dict[str, str]:
+    """One that is small as a file."""
+    file = BytesIO()
+    Image.new("1", (side, side)).save(file, "PNG")
+    return {"b64": b64encode(file.getvalue()).decode()}
+
+
+def posted(port: int, path: str, body: dict[str, Any]) -> tuple[int, float]:
+    """The status, and the seconds that it took."""
+    connection, began = HTTPConnection(HOST, port, timeout=600), time.perf_counter()
+    connection.request("POST", f"/v1/models/{path}", json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status, time.perf_counter() - began
+
+
+def heavy(threads: int, seconds: float) -> dict[str, Any]:
+    """Each heavy request alone, with health and a small request beside it."""
+    found: dict[str, Any] = {}
+    names = (MODEL, "pets", "molecules", "superpixels")
+    small = ("sentiment:explain", {"instances": ["a movie"], "parameters": {"method": "gradient_x_input"}})
+    with service(threads, "--timeout", str(seconds), models=names) as port, ThreadPoolExecutor(2) as pool:
+        for one in heavy_requests():
+            asked = pool.submit(posted, port, one.path, one.body)
+            time.sleep(0.3)
+            beside, alive = pool.submit(posted, port, *small), []
+            while not (asked.done() and beside.done()):
+                began = time.perf_counter()
+                status(port, "/v2/health/live")
+                alive.append(time.perf_counter() - began)
+                time.sleep(0.05)
+            (code, took), (other, held) = asked.result(), beside.result()
+            health = max(alive, default=0.0)
+            found[one.name] = f"{code} in {took:5.1f} s; beside it {other} in {held:5.1f} s, health {health:.2f} s"
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["rate", "crowd", "memory"])
+    parser.add_argument("parts", nargs="*", default=["rate", "crowd", "memory", "heavy"])
     parser.add_argument("--quick", action="store_true", help="a tenth of the time: to try it, not to measure")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clients", action="store_true", help=argparse.SUPPRESS)
@@ -257,11 +361,12 @@ def main() -> None:
         "rate": lambda: rate(given.threads, 60 * scale),
         "crowd": lambda: crowd(given.threads, 120 * scale),
         "memory": lambda: memory(given.threads, int(20_000 * scale)),
+        "heavy": lambda: heavy(given.threads, 10 if given.quick else 30),
     }
     for part in given.parts:
         print(part)
         for name, value in work[part]().items():
-            print(f"  {name:<28} {value:.3f}" if isinstance(value, float) else f"  {name:<28} {value}", flush=True)
+            print(f"  {name:<40} {value:.3f}" if isinstance(value, float) else f"  {name:<40} {value}", flush=True)
 
 
 if __name__ == "__main__":

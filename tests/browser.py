@@ -59,7 +59,7 @@ class Page:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(600)
         os.close(self._write)
         os.close(self._read)
         self._folder.cleanup()

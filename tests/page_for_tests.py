@@ -13,15 +13,14 @@ from PIL import Image
 
 from browser import CHROMIUM
 from relprop.explainer import Explainer
-from relprop.serve import Limits
-from serving_for_tests import Live, serving
+from serving_for_tests import HANG, Live, patient, serving
 from test_images import picture, vit
 from test_serve import ASPIRIN, CONTEXT, graphormer
 from tokenizers_for_tests import tiny
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 SHOWN = re.compile(r"\d+ heat maps? of ")
-SECONDS = 20
+SECONDS = HANG
 FIRST = ["lrp_conservative", "gradient_x_input", "rollout"]  # the methods that a first visitor sees
 KINDS = {"sentiment": "", "lm": "the movie", "qa": "is it good", "graphs": ASPIRIN, "vit": "", "superpixels": ""}
 
@@ -47,7 +46,7 @@ def explainers() -> dict[str, Explainer]:
 
 @pytest.fixture(scope="module")
 def live(browser: Any, explainers: dict[str, Explainer]) -> Iterator[Live]:
-    with serving(explainers, limits=Limits(threads=1, linger=0.0)) as live:
+    with serving(explainers, limits=patient()) as live:
         live.wait()
         yield live
 

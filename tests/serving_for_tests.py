@@ -1,12 +1,13 @@
-"""A service on a free port, in a thread of this process, and a client of bare HTTP."""
+"""A service on a free port, in a thread of this process, with a clock that a test moves; and a client of bare HTTP."""
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,34 @@ from relprop.serve import Limits, application
 from relprop.serve.server import listening_socket, uvicorn_config
 
 TEXT = "a gorgeous, witty, seductive movie."
+HANG = 600.0  # seconds after which a test that waits has failed: no test passes or fails by a shorter time
+
+
+def patient(**limits: Any) -> Limits:
+    """Limits whose times no test reaches by itself, however busy the machine is."""
+    return Limits(**{"threads": 1, "linger": 0.0, "seconds": HANG, "receiving": HANG, **limits})
+
+
+def until(true: Callable[[], Any]) -> None:
+    end = time.monotonic() + HANG
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+class MovableLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes by itself and when a test moves it."""
+
+    moved = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.moved
+
+    def move(self, seconds: float) -> None:
+        def forward() -> None:
+            self.moved += seconds
+
+        self.call_soon_threadsafe(forward)
 
 
 @dataclass(frozen=True)
@@ -40,6 +69,18 @@ class Live:
 
     app: Any
     port: int
+    loop: MovableLoop | None = None
+    server: uvicorn.Server | None = None
+
+    def move_clock(self, seconds: float) -> None:
+        """Every timeout of the server that is shorter is over."""
+        assert self.loop is not None
+        self.loop.move(seconds)
+
+    @property
+    def inside(self) -> int:
+        """Inputs in the service."""
+        return int(self.app.state.service.worker._inside)
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.request("GET", path, None, headers)
@@ -52,7 +93,7 @@ class Live:
         return self.post(f"/v1/models/{model}:explain", {"instances": list(instances), "parameters": parameters})
 
     def request(self, method: str, path: str, content: bytes | None, headers: Mapping[str, str]) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG)
         try:
             connection.request(method, path, content, {name.replace("_", "-"): one for name, one in headers.items()})
             answer = connection.getresponse()
@@ -61,26 +102,29 @@ class Live:
         finally:
             connection.close()
 
-    def wait(self, path: str = "/v2/health/ready", status: int = 200, seconds: float = 60) -> Answer:
-        until = time.monotonic() + seconds
-        while (answer := self.get(path)).status != status:
-            assert time.monotonic() < until, answer.content
-            time.sleep(0.02)
-        return answer
+    def wait(self, path: str = "/v2/health/ready", status: int = 200) -> None:
+        until(lambda: self.get(path).status == status)
 
 
 @contextmanager
 def serving(models: Any, *, limits: Limits | None = None, **options: Any) -> Iterator[Live]:
     """The service, until the block ends."""
-    limits = limits or Limits(threads=1)
+    limits = limits or patient()
     app = application(models, limits=limits, **options)
     with listening_socket("127.0.0.1", 0) as socket:
-        server = uvicorn.Server(uvicorn_config(app, limits))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
+        config, loop = uvicorn_config(app, limits), MovableLoop()
+        config.timeout_keep_alive = int(10 * HANG)
+        server = uvicorn.Server(config)
+
+        def run() -> None:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(server.serve(sockets=[socket]))
+
+        thread = threading.Thread(target=run)
         thread.start()
         try:
-            yield Live(app, socket.getsockname()[1])
+            yield Live(app, socket.getsockname()[1], loop, server)
         finally:
             server.should_exit = True
-            thread.join(60)
+            thread.join(HANG)
             assert not thread.is_alive()

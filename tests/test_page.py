@@ -216,8 +216,11 @@ def test_a_link_restores_everything(page: Any, browser: Any, live: Live) -> None
 
 @pytest.mark.slow
 def test_a_busy_service_says_when_to_come_again(browser: Any, live: Live) -> None:
-    with visit(browser, live, quiet=False) as page:
+    with visit(browser, live, None, quiet=False) as page:
+        page.clock.install()  # its time passes only when it is told to
+        page.goto("/")
         shown(page)
+        page.clock.pause_at(page.evaluate("Date.now() + 1000"))
         refused = {"status": 503, "headers": {"Retry-After": "2"}, "json": {"error": "9 inputs are waiting already"}}
         page.route("**/*:explain", lambda route: route.fulfill(**refused))
         page.fill("#text", "dull")
@@ -227,7 +230,11 @@ def test_a_busy_service_says_when_to_come_again(browser: Any, live: Live) -> Non
         assert (again.is_disabled(), again.text_content()) == (True, "Try again in 2 s")
         assert "9 inputs are waiting already." in panel(page, "rollout").text_content()
         page.unroute_all()
-        again.click()  # waits until it can be
+        page.clock.run_for(1_000)
+        assert (again.is_disabled(), again.text_content()) == (True, "Try again in 1 s")
+        page.clock.run_for(1_000)
+        page.clock.resume()
+        again.click()
         panel(page, "rollout").locator(".unit").first.wait_for()
         page.route("**/*:predict", lambda route: route.abort())
         page.fill("#text", "witty")

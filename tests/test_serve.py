@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,19 +13,20 @@ import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.ImageFile import ImageFile
 
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
 from relprop.graph.graphormer import Graphormer, Settings
-from relprop.graph.molecules import BONDS, CATEGORIES
+from relprop.graph.molecules import BONDS, CATEGORIES, from_smiles
 from relprop.registry import METHODS
 from relprop.render.image.part import Frame, ImagePart
 from relprop.render.text.part import TextPart
-from relprop.serve import Limits
 from relprop.serve.answers import flat_explanation
+from relprop.serve.instances import atoms_and_bonds
 from relprop.serve.options import MOST, OTHER_BOUNDS, option_types, typed_options
 from relprop.types import Unit
-from serving_for_tests import TEXT, Live, serving
+from serving_for_tests import TEXT, Live, patient, serving
 from test_images import picture, vit
 from tokenizers_for_tests import tiny
 
@@ -44,7 +46,7 @@ def explainers() -> dict[str, Explainer]:
 
 @pytest.fixture(scope="module")
 def live(explainers: dict[str, Explainer]) -> Iterator[Live]:
-    with serving({**explainers, "broken": "/nowhere"}, limits=Limits(threads=1, linger=0.0)) as live:
+    with serving({**explainers, "broken": "/nowhere"}, limits=patient()) as live:
         live.wait("/v2/models/graphs/ready")
         yield live
 
@@ -248,6 +250,13 @@ def test_a_file_to_keep(live: Live, explainers: dict[str, Explainer]) -> None:
 
 # Mistakes.
 
+NET = 40 * ("*" + "".join(f"%{number}" for number in range(10, 40)))  # atoms with thirty ring bonds each
+
+
+def asking(method: str, instances: list[str], **options: int) -> dict[str, Any]:
+    return {"instances": instances, "parameters": {"method": method, "options": options}}
+
+
 MISTAKES: list[tuple[str, Any, int, str]] = [
     ("sentiment:explain", b"{", 400, "Invalid JSON: EOF while parsing an object"),
     ("sentiment:explain", b"[" * 10_000, 400, "Invalid JSON"),
@@ -270,6 +279,22 @@ MISTAKES: list[tuple[str, Any, int, str]] = [
     ("vit:explain", {"instances": [{"b64": png(Image.new("1", (4000, 4000)))}]}, 413, "4000 x 4000 pixels; at most"),
     ("vit:explain", {"instances": [{"b64": png(Image.new("1", (20_000, 10_000)))}]}, 413, "the picture is too large"),
     ("graphs:explain", {"instances": ["not a molecule"]}, 400, "is no SMILES that rdkit can read"),
+    ("graphs:explain", {"instances": ["C" * 2_500]}, 413, "the molecule has 2,500 atoms; at most 256 are taken"),
+    ("graphs:explain", {"instances": ["C", NET]}, 413, "instance 1: the molecule has 639 bonds; at most 384 are taken"),
+    (
+        "graphs:explain",
+        {"instances": [{"b64": png(Image.new("1", (513, 512)))}]},
+        413,
+        "513 x 512 pixels; at most 262,144",
+    ),
+    (
+        "sentiment:explain",
+        asking("integrated_gradients", 64 * ["a " * 300], steps=1_000),
+        413,
+        "this takes 64,064 passes over up to 256 units and 2 blocks, work of 32,800,768; at most 10,000,000 is taken",
+    ),
+    ("sentiment:explain", asking("smoothgrad", 64 * ["a " * 300], samples=1_000), 413, "this takes 64,064 passes"),
+    ("sentiment:explain", asking("shapley", 10 * ["a " * 300]), 413, "this takes 51,310 passes over up to 256 units"),
     ("qa:explain", {"instances": ["only one"]}, 400, "a question needs its context"),
 ]
 PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
@@ -302,6 +327,56 @@ def test_mistakes_are_said_in_a_sentence(live: Live, path: str, body: Any, statu
 def test_parameters_that_do_not_fit(live: Live, model: str, parameters: dict[str, Any], says: str) -> None:
     answer = live.explain("a good movie", model=model, **parameters)
     assert (answer.status, says in answer.error) == (400, True), answer.content
+
+
+def test_tokens_and_work_are_bounded_by_settings() -> None:
+    """Texts are counted in tokens, not in characters, wherever these might be too many."""
+    limits = patient(tokens=10, work=2 * 8 * 8)  # two blocks
+    with serving({"bert": Explainer(*tiny("bert"))}, limits=limits) as live:
+        live.wait()
+        refused = live.explain("good", " ".join(["good"] * 9), model="bert")
+        assert (refused.status, refused.error) == (413, "instance 1 has 11 tokens; at most 10 are taken")
+        assert live.explain(" ".join(["good"] * 8), model="bert").status == 200
+        assert live.explain(" ".join(["good"] * 5), model="bert", method="alti").status == 200
+        refused = live.explain("good", " ".join(["good"] * 6), model="bert", method="alti")
+        assert refused.status == 413
+        assert refused.error.startswith(
+            "this takes 11 passes over up to 8 units and 2 blocks, work of 146; at most 128"
+        )
+
+
+def test_pictures_have_no_tokens() -> None:
+    """Many small patches are no reason to refuse a picture."""
+    with serving({"vit": vit()}, limits=patient(tokens=1)) as live:
+        live.wait()
+        assert live.explain(INSTANCES["vit"][0], model="vit").status == 200
+
+
+def test_pictures_are_decoded_by_the_worker_alone(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which health does not wait for; a header that lies is an error like any other."""
+    loaded: list[str] = []
+    real = ImageFile.load
+    monkeypatch.setattr(ImageFile, "load", lambda self: (loaded.append(threading.current_thread().name), real(self))[1])
+    assert live.explain(INSTANCES["vit"][0], model="vit").status == 200
+    assert set(loaded) == {"relprop"}
+
+
+def test_atoms_and_bonds_are_counted_as_rdkit_does() -> None:
+    molecules = [
+        ASPIRIN,
+        "C[C@H](N)C(=O)O",
+        "[Na+].[Cl-]",
+        "c1ccc2ccccc2c1",
+        "C%10CCCC%10",
+        "BrCCCl",
+        "[13CH4]",
+        "OB(O)c1ccccc1",
+    ]
+    for smiles in molecules:
+        graph = from_smiles(smiles)
+        atoms, bonds = atoms_and_bonds(smiles)
+        assert (atoms, bonds) == (len(graph), len(graph.edges) + smiles.count("."))
+    assert atoms_and_bonds("[" * 10_000) == (0, 0)
 
 
 def test_words_are_for_texts(live: Live) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -9,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 
 from relprop.cli import main
+from relprop.cli.serve import serve
 from relprop.errors import InputError
+from relprop.serve import Limits
 from relprop.serve.guard import loopback_names
 from relprop.serve.service import models_by_name
-from serving_for_tests import Live
+from serving_for_tests import HANG, Live, until
 from tokenizers_for_tests import saved, tiny
 
 
@@ -52,19 +54,19 @@ def test_sigterm_finishes_what_is_in_flight(tmp_path: Path) -> None:
         f"POST /v1/models/mine:explain HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
     ).encode() + content
-    with process(f"mine={folder}", RELPROP_TOKEN="secret") as (started, live):
+    with process(f"mine={folder}", "--timeout", HANG, RELPROP_TOKEN="secret") as (started, live):
         live.wait()
         assert live.get("/v1/models").status == 401  # the token came by the environment
         assert live.get("/v2/health/live", host="evil.example").status == 403  # and it answers to this machine alone
         with connections(live.port, 2) as (working, waiting):
             working.sendall(request)
-            time.sleep(0.3)
+            until(lambda: inputs_inside(live) >= 1)
             waiting.sendall(request.replace(b"gorgeous", b"terrible"))
-            time.sleep(0.1)
+            until(lambda: inputs_inside(live) >= 2)
             started.send_signal(signal.SIGTERM)
             answers = [read(one) for one in (working, waiting)]
         assert [answer["explanations"][0]["text"] for answer in answers] == [["a gorgeous movie"], ["a terrible movie"]]
-        assert started.wait(60) == 0
+        assert started.wait(HANG) == 0
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", live.port))
         assert started.stderr is not None
@@ -74,15 +76,53 @@ def test_sigterm_finishes_what_is_in_flight(tmp_path: Path) -> None:
 def test_sigterm_while_a_model_is_being_loaded() -> None:
     """Nothing is in flight: it need not be waited for."""
     with process("sentiment") as (started, live):
-        while live.get("/v2/health/live").status != 200:
-            time.sleep(0.01)
+        live.wait("/v2/health/live")
         started.send_signal(signal.SIGTERM)
-        assert started.wait(60) == 0
+        assert started.wait(HANG) == 0
+
+
+def inputs_inside(live: Live) -> float:
+    """Inputs that wait or are worked on, as the service tells them."""
+    told = live.get("/metrics", authorization="Bearer secret").content.decode()
+    return float(re.findall(r"^relprop_queue_inputs (.*)$", told, re.MULTILINE)[0])
+
+
+def test_without_a_model_that_can_be_served_it_ends_with_the_reason(tmp_path: Path) -> None:
+    """But not while another one can."""
+    (tmp_path / "empty").mkdir()
+    with process(tmp_path / "empty", tmp_path / "nothing") as (started, _):
+        assert started.stderr is not None
+        said = started.stderr.read()
+        assert started.wait(HANG) == 1
+    assert said.splitlines()[-1].startswith('relprop: the model "empty" cannot be served: ')
+    assert said.splitlines()[-1].endswith(
+        f'; the model "nothing" cannot be served: there is no folder "{tmp_path}/nothing"'
+    )
+    assert "Traceback" not in said
+    with process(tmp_path / "empty", "sentiment") as (started, live):
+        live.wait("/v2/models/sentiment/ready")
+        assert started.poll() is None
+
+
+def test_every_limit_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same default."""
+    seen = {}
+    monkeypatch.setattr("relprop.serve.server.serve_until_signal", lambda app, on, limits: seen.update(vars(limits)))
+    monkeypatch.setattr(sys, "argv", ["relprop", "serve", "sentiment", "--port", "0"])
+    monkeypatch.setattr("warnings.showwarning", __import__("warnings").showwarning)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in (None, 0)
+    assert seen == vars(Limits())
+    options = {name.removeprefix("max_") for name in inspect.signature(serve).parameters}
+    other = {"batch", "seconds", "body", "linger", "receiving"}
+    assert set(seen) - other <= options
+    assert {"timeout", "bytes", "batch"} <= options
 
 
 @contextmanager
 def connections(port: int, count: int) -> Iterator[list[socket.socket]]:
-    every = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(count)]
+    every = [socket.create_connection(("127.0.0.1", port), timeout=HANG) for _ in range(count)]
     try:
         yield every
     finally:

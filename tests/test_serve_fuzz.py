@@ -14,9 +14,8 @@ import pytest
 
 from relprop.explainer import Explainer
 from relprop.registry import METHODS
-from relprop.serve import Limits
 from relprop.serve.options import option_types
-from serving_for_tests import Live, serving
+from serving_for_tests import HANG, Live, patient, serving
 from test_images import vit
 from test_serve import INSTANCES, graphormer
 from tokenizers_for_tests import tiny
@@ -51,7 +50,7 @@ SMALL = {"steps": 3, "samples": 2, "max_evals": 60}
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
     models = {name: Explainer(*tiny(name)) for name in ("bert", "qa", "lm")}
-    limits = Limits(threads=1, linger=0.0, body=200_000, seconds=300)
+    limits = patient(body=200_000)
     with serving({**models, "vit": vit(), "graphs": graphormer()}, limits=limits) as live:
         live.wait()
         yield live
@@ -139,7 +138,7 @@ def quoted(path: str) -> str:
 
 def unbroken(live: Live, count: int, seed: int) -> Counter[int]:
     fuzz, seen = Fuzz(seed), Counter[int]()
-    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=600)
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=HANG)
     for _ in range(count):
         method, path, content, headers = fuzz.request()
         connection.request(method, path, content, {name: value.encode() for name, value in headers.items()})

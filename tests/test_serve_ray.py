@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from relprop.explainer import Explainer
-from serving_for_tests import TEXT, Live
+from serving_for_tests import HANG, TEXT, Live
 
 PAGE = Path(__file__).parent.parent / "docs" / "serve.md"
 # Ray connects to a cluster that runs here already, unless told not to; and it listens everywhere, unless told not to.
@@ -52,7 +52,7 @@ def deployed(block: str) -> Iterator[Live]:
         assert said, started.communicate()[1]
         yield Live(None, port)
     finally:
-        started.communicate("", timeout=120)
+        started.communicate("", timeout=HANG)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar
@@ -11,6 +11,10 @@ from typing import Any, Generic, TypeVar
 from relprop.errors import InputError, unknown_name
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _one_pass(units: int, options: Mapping[str, Any]) -> int:
+    return 1
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Record(Generic[F]):
     maps: bool = False  # needs one attention map of all tokens by all tokens a block
     several: bool = False  # takes `targets.Several`: many targets of one example from a single forward pass
     two_way: bool = False  # its pass carries the gradient and relevance, so that it serves most other methods too
+    passes: Callable[[int, Mapping[str, Any]], int] = _one_pass  # or steps like them, by an example's units and options
 
     @property
     def summary(self) -> str:

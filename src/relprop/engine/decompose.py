@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relprop.deadline import check_deadline
 from relprop.engine.leaves import tensors
 from relprop.engine.model_call import call, evaluating
 from relprop.engine.observer import Observer, PropagationMode, Run
@@ -59,6 +60,7 @@ class AttentionSubBlock:
         self._check(norm(torch.einsum("bhij,bhjd->bid", a, u)))
         own = derivative(self.output, self.total)(self.residual).reshape(batch, tokens, -1)
         for j in range(tokens):
+            check_deadline()  # the mode does not see the calls of an observer
             t = norm(torch.einsum("bhi,bhd->bid", a[..., j], u[:, :, j])).reshape(batch, tokens, -1)
             t[:, j] += own[:, j]
             yield at_least_float32(t)

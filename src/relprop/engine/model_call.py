@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from relprop.engine.leaves import batch_of as batch_of
 from relprop.engine.leaves import describes_other_inputs, explained_parts
+from relprop.engine.plain_calls import stoppable
 from relprop.engine.restoring import lock, restoring, undoing
 from relprop.engine.sources import MisfitError
 from relprop.errors import ModelError, RelpropError
@@ -35,7 +36,8 @@ def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY, *, cac
     taken = inspect.signature(model.forward).parameters
     extra = {name: value for name, value in settings.items() if name in taken and name not in inputs}
     try:
-        return model(**copied_inputs(inputs), **extra)
+        with stoppable():
+            return model(**copied_inputs(inputs), **extra)
     except (RelpropError, MisfitError, GradientCutError):
         raise
     except Exception as error:

@@ -13,6 +13,7 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
+from relprop.deadline import check_deadline
 from relprop.engine.expanded_calls import detached, with_values_of
 from relprop.engine.graph_exits import CASTS_TO_INTEGERS, GraphExits
 from relprop.engine.in_place_writes import InPlaceWrites
@@ -162,6 +163,7 @@ class Propagation(TorchFunctionMode):
             if op.name == "__set__":
                 self._exits.check_assignment(func, args)
             return func(*args, **(kwargs or {}))
+        check_deadline()
         if not self._recomputing and torch._C._current_graph_task_id() != -1:  # a backward pass inside the context
             return func(*args, **(kwargs or {}))
         if not torch.is_grad_enabled():

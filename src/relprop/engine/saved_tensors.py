@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from relprop.deadline import check_deadline
+
 
 def address(tensor: Tensor) -> int:
     """The address of a tensor's storage; 0 for tensors without one (meta tensors, quantised weights)."""
@@ -21,5 +23,6 @@ class SavedTensor:
 
 
 def saved_values(saved: SavedTensor) -> Tensor:
-    """The values that autograd gets back."""
+    """The values that autograd gets back. Called for every step of a backward pass, which nothing else can stop."""
+    check_deadline()
     return saved.tensor

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import networkx
     from torch_geometric.data import Data
 
+Layout = Callable[[], "NDArray[np.float64] | None"]
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -26,16 +29,21 @@ class Graph:
 
     `nodes` [nodes, features] are whole numbers (each column one category) or floats; `edge_types` [edges] are
     categories from 0 on. `names` are shown to people, `places` [nodes, 2] are the positions in a drawing (x to the
-    right, y down).
+    right, y down), or None.
     """
 
     nodes: NDArray[Any]
     edges: NDArray[np.int64]
     edge_types: NDArray[np.int64]
     names: tuple[str, ...]
-    places: NDArray[np.float64] | None = None
+    layout: Layout | NDArray[np.float64] | None = None  # the places, or a function that finds them
     title: str = ""
     source: Any = None  # for drawing: the SMILES, or each pixel's region
+
+    @cached_property
+    def places(self) -> NDArray[np.float64] | None:
+        """Found when they are first read, as finding them may take longer than explaining the graph."""
+        return self.layout() if callable(self.layout) else self.layout
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -48,7 +56,7 @@ class Graph:
         edge_types: ArrayLike | None = None,
         *,
         names: Sequence[str] | None = None,
-        places: ArrayLike | None = None,
+        places: ArrayLike | Layout | None = None,
         title: str = "",
         source: Any = None,
     ) -> Graph:
@@ -77,10 +85,10 @@ class Graph:
         if names is not None and not isinstance(names, Sequence):
             raise InputError(f"names are one text per node, got {type(names).__name__}")
         labels = tuple(map(str, range(len(values)))) if names is None else tuple(names)
-        where = None if places is None else _array(places, "places", np.float64)
-        if where is not None and not np.isfinite(where).all():
+        where = places if places is None or callable(places) else _array(places, "places", np.float64)
+        if isinstance(where, np.ndarray) and not np.isfinite(where).all():
             raise InputError("a node has a place that is not a finite number")
-        if len(labels) != len(values) or (where is not None and where.shape != (len(values), 2)):
+        if len(labels) != len(values) or (isinstance(where, np.ndarray) and where.shape != (len(values), 2)):
             raise InputError(f"a graph of {len(values)} nodes needs as many names and places [nodes, 2]")
         return cls(values, pairs, kinds[first], labels, where, title, source)
 
@@ -97,7 +105,7 @@ class Graph:
             edges=ends[inside],
             edge_types=self.edge_types[inside],
             names=tuple(self.names[i] for i in kept),
-            places=None if self.places is None else self.places[kept],
+            layout=partial(_places_of, self, kept),
             source=None,  # it has the old numbers of the nodes
         )
 
@@ -107,6 +115,10 @@ class Graph:
         for a, b in (self.edges.T, self.edges.T[::-1]):
             table[a, b] = 1 + self.edge_types
         return table
+
+
+def _places_of(graph: Graph, kept: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    return None if graph.places is None else graph.places[kept]
 
 
 def _array(values: Any, name: str, dtype: Any = None) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from relprop.errors import InputError, RelpropError
 from relprop.graph.graph import Graph
 
 if TYPE_CHECKING:
-    from rdkit.Chem import Atom, Bond, Mol
+    from rdkit.Chem import Atom, Bond
 
 # Categories of an atom: element, neighbours, charge, hydrogens, hybridisation, aromatic, in a ring, chirality.
 ELEMENTS = (5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53)  # by atomic number; 0 stands for any other
@@ -47,7 +48,7 @@ def from_smiles(smiles: str) -> Graph:
         [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds],
         [_bond_type(bond) for bond in bonds],
         names=[f"{atom.GetSymbol()}{atom.GetIdx()}" for atom in atoms],
-        places=_drawn_positions(molecule),
+        places=partial(_drawn_positions, smiles.strip()),
         title=smiles.strip(),
         source=smiles.strip(),
     )
@@ -71,10 +72,12 @@ def _bond_type(bond: Bond) -> int:
     return BONDS - 1 if bond.GetIsAromatic() else min(max(int(bond.GetBondTypeAsDouble()), 1), 3) - 1
 
 
-def _drawn_positions(molecule: Mol) -> NDArray[np.float64]:
+def _drawn_positions(smiles: str) -> NDArray[np.float64]:
     """The atoms' positions in rdkit's drawing [atoms, 2], y down."""
     from rdkit.Chem.rdDepictor import Compute2DCoords
 
+    with quiet_rdkit():
+        molecule = rdkit_chem().MolFromSmiles(smiles)
     Compute2DCoords(molecule)
     return np.asarray(molecule.GetConformer().GetPositions()[:, :2] * np.array([1.0, -1.0]))
 

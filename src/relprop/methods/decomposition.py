@@ -21,7 +21,12 @@ STABILISER = {"paper": 0.0, "released": 1e-6}
 
 
 @METHODS.register(
-    family="decomposition", signed=False, gradients=False, maps=True, citation="Ferrando et al. 2022, ALTI"
+    family="decomposition",
+    signed=False,
+    gradients=False,
+    maps=True,
+    passes=lambda units, options: units,  # the vectors that each token gives, in every block
+    citation="Ferrando et al. 2022, ALTI",
 )
 def alti(
     model: nn.Module,

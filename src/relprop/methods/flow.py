@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from relprop.deadline import check_deadline
 from relprop.methods.block_maps import mean_heads, normalised_with_identity, weight_maps
 from relprop.methods.unit_scores import Inputs
 from relprop.registry import METHODS
@@ -17,7 +18,14 @@ from relprop.types import Attribution
 _UNIT = 2**30  # scipy's flows are 32-bit integers; the largest flow, that out of the read-out, is 1
 
 
-@METHODS.register(family="attention", signed=False, gradients=False, maps=True, citation="Abnar and Zuidema 2020")
+@METHODS.register(
+    family="attention",
+    signed=False,
+    gradients=False,
+    maps=True,
+    passes=lambda units, options: units,  # one maximum flow per token
+    citation="Abnar and Zuidema 2020",
+)
 def attention_flow(model: nn.Module, inputs: Inputs, target: Any) -> Attribution:
     """Maximum flow from the read-out at the top to each token at the bottom, capacities rownorm(E_h A_b + I), sum 1.
 
@@ -48,6 +56,9 @@ def max_flows(capacities: NDArray[np.float64], readout: NDArray[np.float64]) -> 
         (np.round(weights * _UNIT).astype(np.int32), (rows, np.concatenate([lower, tops]))),
         shape=(source + 1, source + 1),
     )
-    flows = np.array([maximum_flow(graph, source, token).flow_value for token in range(tokens)], dtype=np.float64)
+    flows = np.empty(tokens)
+    for token in range(tokens):
+        check_deadline()
+        flows[token] = maximum_flow(graph, source, token).flow_value
     shares: NDArray[np.float64] = flows / flows.sum()
     return shares

@@ -79,6 +79,7 @@ def gradient_x_input(
     gradients=True,
     complete=True,
     additive=True,
+    passes=lambda units, options: options["steps"] + 1,
     citation="Sundararajan et al. 2017, Axiomatic Attribution",
 )
 def integrated_gradients(
@@ -202,7 +203,12 @@ def edited_at(inputs: Inputs) -> At:
 
 
 @METHODS.register(
-    family="gradient", signed=True, gradients=True, additive=True, citation="Smilkov et al. 2017, SmoothGrad"
+    family="gradient",
+    signed=True,
+    gradients=True,
+    additive=True,
+    passes=lambda units, options: options["samples"] + 1,
+    citation="Smilkov et al. 2017, SmoothGrad",
 )
 def smoothgrad(
     model: nn.Module,

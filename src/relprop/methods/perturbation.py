@@ -30,7 +30,14 @@ from relprop.registry import METHODS
 from relprop.types import Attribution
 
 
-@METHODS.register(family="perturbation", signed=True, gradients=False, additive=True, citation="Zeiler and Fergus 2014")
+@METHODS.register(
+    family="perturbation",
+    signed=True,
+    gradients=False,
+    additive=True,
+    passes=lambda units, options: units + 1,
+    citation="Zeiler and Fergus 2014",
+)
 def occlusion(
     model: nn.Module,
     inputs: Inputs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,8 +40,18 @@ ROUNDS = 10  # permutations, each forwards and backwards, unless `max_evals` is 
 AT_ONCE = 64  # groups that "partition" divides at a time; this affects the result, so it is not an option
 
 
+def _passes(units: int, options: Mapping[str, Any]) -> int:
+    return 1 + int(options["max_evals"] or ROUNDS * (2 * units + 1))
+
+
 @METHODS.register(
-    family="perturbation", signed=True, gradients=False, complete=True, additive=True, citation="Lundberg and Lee 2017"
+    family="perturbation",
+    signed=True,
+    gradients=False,
+    complete=True,
+    additive=True,
+    passes=_passes,
+    citation="Lundberg and Lee 2017",
 )
 def shapley(
     model: nn.Module,

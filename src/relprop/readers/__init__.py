@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 
+from relprop.deadline import check_deadline
 from relprop.engine.model_call import generates
 from relprop.errors import InputError
 from relprop.model_config import config_value
@@ -55,6 +56,7 @@ def read_all(reader: Reader[Row], given: Sequence[object], max_length: int | Non
     """Every example read; an error names the example where there are several."""
     rows = []
     for number, one in enumerate(given):
+        check_deadline()
         try:
             rows.append(reader.read(one, max_length))
         except InputError as error:

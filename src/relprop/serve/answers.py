@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from relprop.deadline import check_deadline
 from relprop.errors import InputError
 from relprop.explanation import Explanation, save
 from relprop.render.text.part import joined_units
@@ -18,7 +19,7 @@ ExplanationsByInput = Sequence[Sequence[Explanation]]  # per input one explanati
 _COMMON = ("method", "target", "value", "prediction", "probability", "baseline")
 
 
-def predictions_json(predictions: Sequence[Any]) -> str:
+def predictions_json(predictions: Sequence[dict[str, Any]]) -> str:
     return _json({"predictions": predictions})
 
 
@@ -34,6 +35,7 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
 
     `Explanation.from_json` reads it. An explanation with inputs of several kinds keeps its parts, as version 2.
     """
+    check_deadline()
     common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
     common["ledger"] = None if one.ledger is None else asdict(one.ledger)
     if len(one.texts) == len(one.parts):

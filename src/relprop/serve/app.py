@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -22,11 +22,11 @@ from relprop.serve.guard import Guard
 from relprop.serve.limits import Limits, RefusedError
 from relprop.serve.prometheus import RequestCounts
 from relprop.serve.routes import ERRORS, PAGE, public_routes, require_token, token_routes
-from relprop.serve.service import Service, models_by_name, short_switch_interval
+from relprop.serve.service import Models, Service, models_by_name, short_switch_interval
 
 
 def application(
-    models: str | Iterable[str] | Mapping[str, Any],
+    models: Models,
     *,
     limits: Limits | None = None,
     token: str | None = None,
@@ -42,7 +42,7 @@ def application(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         with short_switch_interval():
-            app.state.service = Service(sources, bounds)
+            app.state.service = Service(sources, bounds, lambda: app.state.give_up())
             app.state.service.worker.start()
             yield
             await asyncio.to_thread(app.state.service.worker.stop)
@@ -63,6 +63,7 @@ def application(
         },
     )
     app.state.token = token
+    app.state.give_up = lambda: None  # called if no model can be served
     app.include_router(public_routes)
     app.include_router(token_routes, dependencies=[Depends(require_token)], responses=ERRORS)
     app.openapi = partial(_openapi, app)  # type: ignore[method-assign]

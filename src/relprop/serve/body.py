@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
 from relprop.attribution import DEFAULT_METHOD
-from relprop.errors import InputError
+from relprop.errors import InputError, RelpropError
 from relprop.registry import METHODS
-from relprop.serve.instances import INSTANCE_SCHEMA, explainer_input
-from relprop.serve.limits import Limits, RefusedError, too_large
+from relprop.serve.instances import INSTANCE_SCHEMA, ExplainerInput, explainer_input
+from relprop.serve.limits import Limits, RefusedError, numbered, too_large
 from relprop.serve.options import options_schema, typed_options
 
 ClassName = int | str
+BodyKind = TypeVar("BodyKind", bound="Body")
 METHOD_SCHEMA: dict[str, Any] = {"enum": METHODS.names()}
 INSTANCES_SCHEMA: dict[str, Any] = {"items": INSTANCE_SCHEMA}
 OPTIONS_SCHEMA: dict[str, Any] = {"anyOf": [options_schema(name) for name in METHODS.names()]}
@@ -71,13 +72,23 @@ class ExplainRequest:
     special: str = "keep"
     options: str = "{}"  # JSON with sorted keys, so that equal options compare equal
 
+    def passes(self, units: int) -> int:
+        """Passes of all methods for an input of so many units, by the registry; a prediction takes one."""
+        given, records = json.loads(self.options), [METHODS[name] for name in self.methods]
+        return sum(record.passes(units, {**record.options, **given}) for record in records) or 1
+
+    @property
+    def slow(self) -> bool:
+        """Whether a method takes more than one pass."""
+        return self.passes(2) > max(1, len(self.methods))
+
     @property
     def explainer_arguments(self) -> dict[str, Any]:
         options = typed_options(self.methods, json.loads(self.options))
         return {"method": list(self.methods), "ledger": self.ledger, "special": self.special, **options}
 
 
-def validated_body(kind: type[Body], content: bytes) -> Any:
+def validated_body(kind: type[BodyKind], content: bytes) -> BodyKind:
     """The body. Invalid JSON is refused with 400, JSON of another shape with 422."""
     try:
         return kind.model_validate_json(content)
@@ -108,14 +119,14 @@ def check_count(body: Body, methods: int, most: int) -> None:
         raise too_large(f"{len(body.instances)} instances by {methods} methods are {count}; at most {most} are taken")
 
 
-def explainer_inputs(kind: str, body: Body, limits: Limits) -> list[tuple[Any, int]]:
-    """Every instance as `Explainer` takes it, with its size; an error has the instance's number."""
+def explainer_inputs(kind: str, body: Body, limits: Limits) -> list[ExplainerInput]:
+    """Every instance as `Explainer` takes it; an error has the instance's number."""
     inputs = []
     for number, instance in enumerate(body.instances):
         try:
             inputs.append(explainer_input(kind, instance, limits))
-        except InputError as error:
-            raise InputError(f"instance {number}: {error}" if len(body.instances) > 1 else str(error)) from None
+        except RelpropError as error:
+            raise numbered(error, number) if len(body.instances) > 1 else error from None
     return inputs
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import binascii
+import re
 from base64 import b64decode
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
 from relprop.errors import InputError
-from relprop.readers.picture import opened_picture
 from relprop.serve.limits import Limits, too_large
 
+_ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[A-Za-z*]")
+_RING_END = re.compile(r"%\(\d+\)|%\d\d|\d")
+_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # By a model's kind: the names of its texts, and the message where something else is given.
 TEXTS = {"texts": ("text", "pair"), "language": ("text",), "questions": ("question", "context"), "graphs": ("smiles",)}
@@ -42,20 +44,37 @@ INSTANCE_SCHEMA = {
 }
 
 
-def explainer_input(kind: str, instance: Any, limits: Limits) -> tuple[Any, int]:
-    """The text, pair, picture or SMILES, and its size: inputs of similar size are explained together."""
+ExplainerInput = str | tuple[str, ...] | Image.Image
+
+
+def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
+    """The text, pair, picture or SMILES. Of a picture only the header is read here: reading it all is work."""
     encoded = _base64_of(instance)
     if encoded is not None and kind in ("images", "graphs"):
-        picture = _decoded_picture(encoded, limits)
-        size = picture.width * picture.height
-        return (picture, size) if kind == "images" else (np.asarray(opened_picture(picture).convert("L")), size)
+        return _opened_picture(encoded, limits.pixels if kind == "images" else limits.region_pixels)
     texts = _texts_of(instance, TEXTS.get(kind, ()))
     if texts is None:
         raise InputError(f"an instance is {EXPECTED[kind]}; got {_shortened(instance)}")
     size = sum(map(len, texts))
     if size > limits.characters:
         raise too_large(f"an instance has {size:,} characters; at most {limits.characters:,} are taken")
-    return (texts[0] if len(texts) == 1 else texts), size
+    if kind == "graphs":
+        _check_molecule(texts[0], limits)
+    return texts[0] if len(texts) == 1 else texts
+
+
+def _check_molecule(smiles: str, limits: Limits) -> None:
+    for name, count, most in zip(
+        ("atoms", "bonds"), atoms_and_bonds(smiles), (limits.atoms, limits.bonds), strict=True
+    ):
+        if count > most:
+            raise too_large(f"the molecule has {count:,} {name}; at most {most:,} are taken")
+
+
+def atoms_and_bonds(smiles: str) -> tuple[int, int]:
+    """How many of each a SMILES names, counted without rdkit; a ring bond is named at both of its ends."""
+    atoms = len(_ATOM.findall(smiles))
+    return atoms, max(0, atoms - 1) + len(_RING_END.findall(_BRACKETS.sub("", smiles))) // 2
 
 
 def _texts_of(instance: Any, names: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -78,7 +97,7 @@ def _base64_of(instance: Any) -> str | None:
     return encoded if isinstance(encoded, str) else None
 
 
-def _decoded_picture(encoded: str, limits: Limits) -> Image.Image:
+def _opened_picture(encoded: str, most: int) -> Image.Image:
     """The picture, with only its header read."""
     try:
         content = b64decode(encoded, validate=True)
@@ -87,12 +106,12 @@ def _decoded_picture(encoded: str, limits: Limits) -> Image.Image:
     try:
         picture = Image.open(BytesIO(content), formats=FORMATS)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise too_large(f"the picture is too large; at most {limits.pixels:,} pixels are taken") from None
+        raise too_large(f"the picture is too large; at most {most:,} pixels are taken") from None
     except Exception:  # damaged files make Pillow raise errors of every kind
         raise InputError(f"the picture cannot be read; it should be one of ({', '.join(FORMATS)})") from None
-    if picture.width * picture.height > limits.pixels:
+    if picture.width * picture.height > most:
         size = f"{picture.width} x {picture.height} pixels"
-        raise too_large(f"the picture has {size}; at most {limits.pixels:,} are taken: make it smaller")
+        raise too_large(f"the picture has {size}; at most {most:,} are taken: make it smaller")
     return picture
 
 

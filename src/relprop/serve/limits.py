@@ -20,7 +20,12 @@ class Limits:
     explanations: int = 64  # inputs x methods of one request
     drawings: int = 16  # inputs x methods of one request for a file
     characters: int = 10_000  # of one text
+    tokens: int = 2_048  # of one text
     pixels: int = 4_194_304  # of one picture
+    region_pixels: int = 262_144  # of one picture that is cut into superpixels, which takes longer
+    atoms: int = 256  # of one molecule
+    bonds: int = 384  # of one molecule: rdkit takes seconds for a net of rings
+    work: int = 10_000_000  # passes x units x blocks of one request
     threads: int | None = None  # of torch; None leaves torch's default
 
     def __post_init__(self) -> None:
@@ -40,3 +45,9 @@ class RefusedError(RelpropError):
 
 def too_large(reason: str) -> RefusedError:
     return RefusedError(413, reason)
+
+
+def numbered(error: RelpropError, number: int) -> RelpropError:
+    """The error, with the number of the instance that it is about."""
+    error.args = (f"instance {number}: {error}",)
+    return error

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -13,12 +13,15 @@ from torch import Tensor
 from relprop.engine.forward_passes import predict
 from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explainer import Explainer
-from relprop.heads import known_heads
+from relprop.explanation import Explanation
+from relprop.heads import Heads, known_heads
 from relprop.model_config import config_value
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TruncationWarning
 from relprop.serve.body import ExplainRequest
-from relprop.serve.limits import RefusedError
+from relprop.serve.instances import ExplainerInput
+from relprop.serve.limits import Limits, RefusedError
+from relprop.serve.sizes import InputSizes
 from relprop.tasks.classes import ClassScore
 from relprop.tasks.token import TokenScore
 
@@ -27,29 +30,32 @@ TOP_CLASSES = 10  # in the answer to a prediction
 log = logging.getLogger(__name__)
 
 
-class OutOfTimeError(BaseException):
-    """No client waits for a batch any more. Not an `Exception`, which the engine would report as the model's."""
+ModelSource = str | Explainer
+Prediction = dict[str, Any]
+Result = list[Explanation] | Prediction  # of one input: an explanation per method, or a prediction
 
 
 class ServedModel:
     """A model and its name. `problem` is the reason why it is not ready, or None."""
 
-    def __init__(self, name: str, source: Any) -> None:
+    def __init__(self, name: str, source: ModelSource) -> None:
         self.name = name
         self.problem: str | None = LOADING
         self._source = source
         self._explainer: Explainer | None = None
-        self._heads: Any = None
+        self._sizes: InputSizes | None = None
+        self._heads: Heads | None = None
 
     def load(self) -> None:
         """Load the model, once, in the worker; an error becomes the `problem`."""
         try:
             explainer = self._source if isinstance(self._source, Explainer) else Explainer(self._source)
             self._heads = known_heads(explainer.model) if isinstance(explainer.reader, TextReader) else None
+            self._sizes = InputSizes(explainer)
             self._explainer, self.problem = explainer, None
         except RelpropError as error:
             self.problem = f"cannot be served: {error}"
-        except Exception as error:
+        except BaseException as error:  # the others are served all the same
             log.exception("loading %s failed", self.name)
             self.problem = f"cannot be served: {type(error).__name__}: {error}"
         if self.problem is not None:
@@ -99,39 +105,44 @@ class ServedModel:
                 "`relprop heads FOLDER --save FOLDER/heads.json`, or give a mask as a table"
             )
 
+    @property
+    def draws_molecules(self) -> bool:
+        """Whether its answers hold the places of atoms in a drawing."""
+        return self.kind == "graphs" and self._input == "smiles"
+
+    @property
+    def sizes(self) -> InputSizes:
+        """The sizes of its inputs."""
+        assert self._sizes is not None
+        return self._sizes
+
     def answer(
-        self, request: ExplainRequest, inputs: Sequence[Any], targets: Sequence[Any], deadline: float
-    ) -> list[Any]:
-        """The answers to one batch: per input its explanations by every method, or its prediction.
+        self, request: ExplainRequest, inputs: Sequence[ExplainerInput], targets: Sequence[Any]
+    ) -> Sequence[Result]:
+        """The results of one batch."""
+        with _cuts_unsaid():
+            return self._explanations(request, inputs, targets) if request.methods else self._predictions(inputs)
 
-        Methods of many passes are stopped at the deadline.
-        """
+    def check_work(self, request: ExplainRequest, inputs: Sequence[ExplainerInput], limits: Limits) -> None:
+        """Raises if the request takes too much work; texts may be read for it."""
+        with _cuts_unsaid():
+            self.sizes.check(request, inputs, limits)
 
-        def in_time(*_: Any) -> None:
-            if time.monotonic() > deadline:
-                raise OutOfTimeError
-
-        hook = self.explainer.model.register_forward_pre_hook(in_time)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", TruncationWarning)  # the explanation has its own note of it
-                return self._explanations(request, inputs, targets) if request.methods else self._predictions(inputs)
-        finally:
-            hook.remove()
-
-    def _explanations(self, request: ExplainRequest, inputs: Sequence[Any], targets: Sequence[Any]) -> list[Any]:
+    def _explanations(
+        self, request: ExplainRequest, inputs: Sequence[ExplainerInput], targets: Sequence[Any]
+    ) -> list[list[Explanation]]:
         options = {"batch_size": len(inputs), "progress": False, **request.explainer_arguments}
-        explanations: list[Any] = self.explainer(list(inputs), target=list(targets), **options)
+        explanations: list[list[Explanation]] = self.explainer(list(inputs), target=list(targets), **options)
         return explanations
 
-    def _predictions(self, inputs: Sequence[Any]) -> list[Any]:
+    def _predictions(self, inputs: Sequence[ExplainerInput]) -> list[Prediction]:
         reader, task = self.explainer.reader, self.explainer.task
         queries = task.queries(inputs, [None] * len(inputs), None)
         answers = [query.answer for query in queries if query.answer is not None]
         if answers:
             return [{"prediction": one.prediction, "probability": one.probability} for one in answers]
         rows = [query.row for query in queries]
-        predictions: dict[int, dict[str, Any]] = {}
+        predictions: dict[int, Prediction] = {}
         for batch in reader.batches(rows, len(rows)):
             given = reader.inputs([rows[i] for i in batch])
             chosen = predict(self.explainer.model, given, [queries[i].target for i in batch])
@@ -139,7 +150,7 @@ class ServedModel:
             predictions.update({i: self._top_classes(logits) for i, logits in zip(batch, chosen.rows, strict=True)})
         return [predictions[i] for i in range(len(rows))]
 
-    def _top_classes(self, logits: Tensor) -> dict[str, Any]:
+    def _top_classes(self, logits: Tensor) -> Prediction:
         if len(logits) < 2:
             return {"prediction": "", "probability": None, "value": logits[0].item()}
         multi_label = config_value(self.explainer.model, "problem_type") == "multi_label_classification"
@@ -152,3 +163,11 @@ class ServedModel:
     def _class_name(self, index: int) -> str:
         task = self.explainer.task
         return task.class_name(index) if isinstance(task, ClassScore) else str(index)
+
+
+@contextmanager
+def _cuts_unsaid() -> Iterator[None]:
+    """Without warnings of texts that are cut: the explanation has its own note of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)
+        yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from hmac import compare_digest
@@ -16,6 +15,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from relprop.serve.answers import MEDIA_TYPES, explanations_file, explanations_json, predictions_json
 from relprop.serve.body import (
     Body,
+    BodyKind,
     ExplainRequest,
     RenderBody,
     check_count,
@@ -28,7 +28,7 @@ from relprop.serve.limits import RefusedError
 from relprop.serve.options import method_catalogue
 from relprop.serve.prometheus import CONTENT_TYPE
 from relprop.serve.service import service_of
-from relprop.serve.worker import RequestJob
+from relprop.serve.worker import RequestJob, Written
 
 PAGE = Path(__file__).parent / "page"
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -75,7 +75,7 @@ async def live() -> dict[str, bool]:
 
 @public_routes.get("/v2/health/ready", responses={503: ERRORS[503]})
 async def ready(request: Request) -> JSONResponse:
-    """Whether every model is loaded, else the reasons."""
+    """Whether every model is loaded and requests are answered in time, else the reasons."""
     problems = service_of(request).problems()
     if problems:
         return JSONResponse({"ready": False, "error": "; ".join(problems)}, 503)
@@ -136,13 +136,13 @@ async def render(request: Request, name: str) -> Response:
     asked, form = explain_request(body.parameters), body.format
     check_count(body, len(asked.methods), service_of(request).limits.drawings)
     write = partial(explanations_file, words=body.parameters.words, form=form)
-    response = await _response(request, name, body, asked, write)
+    response = await _response(request, name, body, asked, write, draws=True)
     response.headers["Content-Type"] = MEDIA_TYPES[form]
     response.headers["Content-Disposition"] = f'attachment; filename="relprop.{form}"'
     return response
 
 
-async def _json_body(request: Request, kind: type[Body]) -> Any:
+async def _json_body(request: Request, kind: type[BodyKind]) -> BodyKind:
     """The body; only JSON is taken, as a page of another site may send forms without permission, but no JSON."""
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != "application/json":
@@ -151,12 +151,18 @@ async def _json_body(request: Request, kind: type[Body]) -> Any:
 
 
 async def _response(
-    request: Request, name: str, body: Body, asked: ExplainRequest, write: Callable[[list[Any]], Any]
+    request: Request,
+    name: str,
+    body: Body,
+    asked: ExplainRequest,
+    write: Callable[[list[Any]], Written],
+    draws: bool = False,
 ) -> Response:
     service = service_of(request)
     model, limits = service.model(name), service.limits
     check_count(body, max(1, len(asked.methods)), limits.explanations)
     model.check(asked, body.parameters.words)
-    inputs = explainer_inputs(model.kind, body, limits)
-    job = RequestJob(name, asked, inputs, body.parameters.target, write, time.monotonic() + limits.seconds)
+    inputs = [(value, model.sizes.at_most(value)) for value in explainer_inputs(model.kind, body, limits)]
+    draws = draws or (bool(asked.methods) and model.draws_molecules)
+    job = RequestJob(name, asked, inputs, body.parameters.target, write, draws)
     return Response(await service.answer(job), media_type="application/json")

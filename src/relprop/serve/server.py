@@ -6,14 +6,15 @@ import asyncio
 import math
 import signal
 import socket
-from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from relprop.errors import InputError
+from relprop.errors import InputError, ModelError
 from relprop.serve.limits import Limits
+from relprop.serve.service import Service
 
 HEAD = 65_536  # bytes of a request line and headers
 KEEP_ALIVE = 15  # seconds between a client's requests
@@ -26,7 +27,7 @@ def timed_protocol(limits: Limits) -> type[HttpToolsProtocol]:
         _deadline: asyncio.TimerHandle | None = None
         _head = 0
 
-        def connection_made(self, transport: Any) -> None:
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self._start_deadline()
 
@@ -87,7 +88,12 @@ def uvicorn_config(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     )
 
 
-def serve_until_signal(app: ASGIApp, on: socket.socket, limits: Limits) -> None:
-    """Serve until a signal arrives; running requests are then answered, and the process exits with 0."""
+def serve_until_signal(app: FastAPI, on: socket.socket, limits: Limits) -> None:
+    """Serve until a signal arrives; running requests are then answered. Raises if no model can be served."""
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn raises it once more at the end
-    uvicorn.Server(uvicorn_config(app, limits)).run(sockets=[on])
+    server = uvicorn.Server(uvicorn_config(app, limits))
+    app.state.give_up = lambda: setattr(server, "should_exit", True)
+    server.run(sockets=[on])
+    service: Service = app.state.service
+    if service.is_hopeless:
+        raise ModelError("; ".join(service.problems()))

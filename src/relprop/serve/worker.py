@@ -1,4 +1,4 @@
-"""One thread loads and calls the models, another writes the answers. Inputs of equal requests are batched by size."""
+"""One thread loads and calls the models, two others write the answers. Inputs of equal requests are batched by size."""
 
 from __future__ import annotations
 
@@ -12,20 +12,30 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any
 
 import torch
 
+from relprop.deadline import OutOfTimeError, stop_when
 from relprop.errors import RelpropError
 from relprop.serve.body import ExplainRequest
-from relprop.serve.limits import Limits, RefusedError
-from relprop.serve.models import OutOfTimeError, ServedModel
+from relprop.serve.drawing import DrawingError, DrawingProcess
+from relprop.serve.instances import ExplainerInput
+from relprop.serve.limits import Limits, RefusedError, numbered
+from relprop.serve.models import Result, ServedModel
 from relprop.serve.prometheus import ServiceMetrics
 
 RELEASE_AFTER, IDLE = 50, 1.0  # freed memory is released after so many batches, or so many seconds without work
 AHEAD = 3  # batches from which inputs of similar size are taken: this bounds how long an input waits
+UNITS_TOGETHER = 24_576  # of a batch, with padding: this bounds its memory
+SLOW_SHARE = 8  # batches of slow methods are smaller by this, so that fast ones need not wait for long
+PATIENCE = 0.25  # share of a request's time in which small and fast requests that come later go first
+GRACE = 2.0  # seconds that a batch may take to notice that its time is over
 log = logging.getLogger(__name__)
+Clock = Callable[[], float]
+Written = str | bytes
 
 
 @dataclass(eq=False)
@@ -34,38 +44,40 @@ class RequestJob:
 
     model: str
     request: ExplainRequest
-    inputs: Sequence[tuple[Any, int]]  # each with its size
+    inputs: Sequence[tuple[ExplainerInput, int]]  # each with its size: a number of units that it does not exceed
     target: Any
-    write: Callable[[list[Any]], Any]  # from the inputs' results to the answer
-    deadline: float
-    answer: Future[Any] = field(default_factory=Future)
-    results: dict[int, Any] = field(default_factory=dict)  # by the input's number
+    write: Callable[[list[Any]], Written]  # from the inputs' results to the answer
+    draws: bool = False  # `write` draws, which may take long
+    arrived: float = 0.0
+    deadline: float = math.inf
+    checked: bool = False  # that it does not take too much work
+    answer: Future[Written] = field(default_factory=Future)
+    results: dict[int, Result] = field(default_factory=dict)  # by the input's number
 
     def queued(self) -> list[QueuedInput]:
         return [QueuedInput(self, number, value, size) for number, (value, size) in enumerate(self.inputs)]
 
-    @property
-    def wanted(self) -> bool:
+    def is_wanted(self, now: float) -> bool:
         """Whether the client still waits."""
-        return not self.answer.done() and time.monotonic() < self.deadline
+        return not self.answer.done() and now < self.deadline
 
-    def finish(self) -> None:
-        try:
-            answer = self.write([self.results[i] for i in range(len(self.inputs))])
-        except Exception as error:
-            self.fail(error)
-        else:
-            if self.answer.set_running_or_notify_cancel():
-                self.answer.set_result(answer)
+    @property
+    def write_results(self) -> Callable[[], Written]:
+        return partial(self.write, [self.results[number] for number in range(len(self.inputs))])
 
-    def fail(self, error: Exception, number: int | None = None) -> None:
+    def finish(self, answer: Written) -> None:
+        if not self.answer.done() and self.answer.set_running_or_notify_cancel():
+            self.answer.set_result(answer)
+
+    def fail(self, error: BaseException, number: int | None = None) -> None:
         """Answer with the error of one of its inputs, or of writing."""
         if self.answer.done() or not self.answer.set_running_or_notify_cancel():
             return
         if not isinstance(error, RelpropError):
             log.error("a request failed: %r", self.request, exc_info=error)
+            error = RuntimeError("a request failed")  # a SystemExit must not end whoever waits for the answer
         elif number is not None and len(self.inputs) > 1:
-            error = type(error)(f"instance {number}: {error}")
+            error = numbered(error, number)
         self.answer.set_exception(error)
 
 
@@ -75,26 +87,37 @@ class QueuedInput:
 
     job: RequestJob
     number: int
-    value: Any
+    value: ExplainerInput
     size: int
-    since: float = field(default_factory=time.monotonic)
 
     def fits_with(self, other: QueuedInput) -> bool:
         return (self.job.model, self.job.request) == (other.job.model, other.job.request)
 
 
 class Worker:
-    """The two threads and their queue."""
+    """The three threads and their queue. `on_loaded` is called once all models are loaded, or have failed to."""
 
-    def __init__(self, models: Mapping[str, ServedModel], limits: Limits, metrics: ServiceMetrics) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, ServedModel],
+        limits: Limits,
+        metrics: ServiceMetrics,
+        *,
+        on_loaded: Callable[[], None] = lambda: None,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self.models, self._limits, self._metrics = models, limits, metrics
+        self._on_loaded, self._clock = on_loaded, clock
         self._waiting: list[QueuedInput] = []
         self._inside = 0  # inputs that wait, are explained, or whose answer is being written
         self._changed = threading.Condition()
         self._stopping = False
         self._pace = 0.05  # seconds per input, a moving average
+        self._batch_deadline = math.inf  # of the batch that is being explained
         self._calling = threading.Thread(target=self._run, name="relprop", daemon=True)
         self._writing = ThreadPoolExecutor(1, "relprop-writer")
+        self._drawing = ThreadPoolExecutor(1, "relprop-drawer")
+        self._drawer = DrawingProcess()
         metrics.depth.set_function(lambda: self._inside)
 
     def start(self) -> None:
@@ -108,10 +131,22 @@ class Worker:
         if not any(model.loading for model in self.models.values()):
             self._calling.join(self._limits.seconds)
         self._writing.shutdown()
+        self._drawing.shutdown()
+        self._drawer.close()
         gc.unfreeze()
 
-    def submit(self, job: RequestJob) -> Future[Any]:
+    @property
+    def problem(self) -> str | None:
+        """Why no request can be answered now, or None."""
+        if self._calling.ident is not None and not self._calling.is_alive() and not self._stopping:
+            return "the thread that calls the models has ended; the log has the reason"
+        over = self._clock() - self._batch_deadline
+        return f"a batch runs {over:.0f} seconds beyond its limit" if over > GRACE else None
+
+    def submit(self, job: RequestJob) -> Future[Written]:
         """The answer of a job that is put in the queue; refused where it is full."""
+        job.arrived = self._clock()
+        job.deadline = job.arrived + self._limits.seconds
         items = job.queued()
         with self._changed:
             self.check_room(len(items))
@@ -123,6 +158,8 @@ class Worker:
 
     def check_room(self, inputs: int = 1) -> None:
         """Refuse if the queue is full; requests that arrive later may still fit."""
+        if self.problem is not None:
+            raise RefusedError(503, f"{self.problem}: try again later", 5)
         if self._inside and self._inside + inputs > self._limits.queue:
             wait = max(1, math.ceil(self._inside * self._pace))
             raise RefusedError(503, f"{self._inside} inputs are waiting already: try again later", wait)
@@ -132,21 +169,41 @@ class Worker:
             self._inside -= inputs
 
     def _run(self) -> None:
+        try:
+            self._load()
+            self._work()
+        except BaseException:
+            log.critical("the thread that calls the models has ended", exc_info=True)
+        finally:
+            self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        with self._changed:
+            left, self._waiting = self._waiting, []
+        for item in left:
+            item.job.fail(RefusedError(503, "the service has stopped", 5))
+
+    def _load(self) -> None:
         if self._limits.threads is not None:
             torch.set_num_threads(self._limits.threads)
         for model in self.models.values():
             model.load()
         gc.collect()
         gc.freeze()  # the models stay: garbage collection need not look through them again
+        self._on_loaded()
+
+    def _work(self) -> None:
         for number in count():
             if number % RELEASE_AFTER == 0 or not self._has_work(IDLE):
                 release_freed_memory()
             batch = self._next_batch()
             if not batch:
                 return
-            began = time.monotonic()
+            began = self._clock()
+            for job in {item.job: None for item in batch}:
+                self._check_work(job)
             self._explain(batch)
-            self._note_time(len(batch), time.monotonic() - began)
+            self._note_time(len(batch), self._clock() - began)
 
     def _has_work(self, seconds: float | None = None) -> bool:
         """Whether there is work, or the worker stops, after at most so many seconds."""
@@ -154,51 +211,107 @@ class Worker:
             return bool(self._changed.wait_for(lambda: self._waiting or self._stopping, seconds))
 
     def _next_batch(self) -> list[QueuedInput]:
-        """The oldest input and, of those that fit with it, the nearest in size; waits a little while they are few."""
+        """The input whose turn it is and, of those that fit with it, the nearest in size; waits while they are few."""
         self._has_work()
         with self._changed:
             if not self._waiting:
                 return []
-            oldest, most = self._waiting[0], self._limits.batch
-            wait = oldest.since + self._limits.linger - time.monotonic()
+            first = min(self._waiting, key=self._turn)
+            most = max(1, self._limits.batch // SLOW_SHARE) if first.job.request.slow else self._limits.batch
+            wait = first.job.arrived + self._limits.linger - self._clock()
             if wait > 0:
-                self._changed.wait_for(lambda: len(self._fitting(oldest)) >= most, wait)
-            near = sorted(self._fitting(oldest)[: AHEAD * most], key=lambda item: abs(item.size - oldest.size))[:most]
+                self._changed.wait_for(lambda: len(self._fitting(first)) >= most or self._stopping, wait)
+            near = sorted(self._fitting(first)[: AHEAD * most], key=lambda item: abs(item.size - first.size))[:most]
+            while len(near) > 1 and len(near) * max(item.size for item in near) > UNITS_TOGETHER:
+                near.pop()
             taken = set(near)
             self._waiting = [item for item in self._waiting if item not in taken]
             return near
 
+    def _turn(self, item: QueuedInput) -> float:
+        """When an input's turn is.
+
+        Slow methods, and what is left of a large request after its first batch, let others pass that arrive soon after.
+        """
+        gives_way = item.job.request.slow or item.number >= self._limits.batch
+        return item.job.arrived + (PATIENCE * self._limits.seconds if gives_way else 0.0)
+
     def _fitting(self, item: QueuedInput) -> list[QueuedInput]:
         return [one for one in self._waiting if one.fits_with(item)]
 
+    def _check_work(self, job: RequestJob) -> None:
+        """Fail the whole job if it takes too much work."""
+        if job.checked or not job.is_wanted(self._clock()):
+            return
+        job.checked = True
+        try:
+            with stop_when(lambda: not job.is_wanted(self._clock())):
+                self.models[job.model].check_work(job.request, [value for value, _ in job.inputs], self._limits)
+        except RefusedError as error:
+            job.fail(error)
+        except BaseException:  # what cannot be read fails by itself, with its number
+            log.debug("a request cannot be measured", exc_info=True)
+
     def _explain(self, items: list[QueuedInput]) -> None:
         """All inputs together; after an error in halves, so that one bad input does not fail the others."""
-        items = [item for item in items if item.job.wanted]
+        items = [item for item in items if not self._dropped(item.job)]
         if not items:
             return
-        job, deadline = items[0].job, max(item.job.deadline for item in items)
+        job, jobs = items[0].job, [item.job for item in items]
         inputs, targets = [item.value for item in items], [item.job.target for item in items]
+        self._batch_deadline = max(one.deadline for one in jobs)
         try:
-            results = self.models[job.model].answer(job.request, inputs, targets, deadline)
+            with stop_when(lambda: not any(one.is_wanted(self._clock()) for one in jobs)):
+                results = self.models[job.model].answer(job.request, inputs, targets)
         except OutOfTimeError:
-            return  # the clients have had their answer
-        except Exception as error:
+            for one in jobs:
+                self._dropped(one)
+        except BaseException as error:
             if len(items) == 1:
                 job.fail(error, items[0].number)
-                return
-            half = len(items) // 2
-            self._explain(items[:half])
-            self._explain(items[half:])
+            else:
+                half = len(items) // 2
+                self._explain(items[:half])
+                self._explain(items[half:])
+        else:
+            self._metrics.batch.observe(len(items))
+            for item, result in zip(items, results, strict=True):
+                self._add_result(item, result)
+        finally:
+            self._batch_deadline = math.inf
+
+    def _dropped(self, job: RequestJob) -> bool:
+        """Whether nobody waits for the job any more; it is then answered, if it was not."""
+        if job.is_wanted(self._clock()):
+            return False
+        job.fail(out_of_time(self._limits))
+        return True
+
+    def _add_result(self, item: QueuedInput, result: Result) -> None:
+        item.job.results[item.number] = result
+        if len(item.job.results) == len(item.job.inputs):
+            (self._drawing if item.job.draws else self._writing).submit(self._write, item.job)
+
+    def _write(self, job: RequestJob) -> None:
+        if self._dropped(job):
             return
-        self._metrics.batch.observe(len(items))
-        for item, result in zip(items, results, strict=True):
-            item.job.results[item.number] = result
-            if len(item.job.results) == len(item.job.inputs):
-                self._writing.submit(item.job.finish)
+        try:
+            write, left = job.write_results, job.deadline - self._clock()
+            with stop_when(lambda: not job.is_wanted(self._clock())):
+                job.finish(self._drawer.call(write, left) if job.draws else write())
+        except OutOfTimeError:
+            self._dropped(job)
+        except BaseException as error:
+            if not (isinstance(error, DrawingError) and self._dropped(job)):
+                job.fail(error)
 
     def _note_time(self, inputs: int, seconds: float) -> None:
         self._pace += 0.1 * (seconds / inputs - self._pace)
         self._metrics.seconds.observe(seconds)
+
+
+def out_of_time(limits: Limits) -> RefusedError:
+    return RefusedError(503, f"this was not explained within {limits.seconds:g} seconds", retry_after=5)
 
 
 def release_freed_memory() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from relprop.attribution import attribute, ledger_of, with_warnings
 from relprop.engine.model_call import call, evaluating
+from relprop.engine.plain_calls import stoppable
 from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
@@ -177,7 +178,7 @@ def _generated(reader: TextReader, row: TokenRow, wanted: Generation) -> list[in
     _check_room(reader, row, wanted.count, wanted)
     settings = wanted.settings
     seed = settings.pop("seed", None)
-    with evaluating(reader.model), torch.random.fork_rng(enabled=seed is not None), quiet():
+    with evaluating(reader.model), stoppable(), torch.random.fork_rng(enabled=seed is not None), quiet():
         if seed is not None:
             torch.manual_seed(seed)
         try:
