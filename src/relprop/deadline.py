@@ -14,11 +14,11 @@ class OutOfTimeError(BaseException):
     """The work was stopped. Not an `Exception`, which the engine would report as the model's."""
 
 
-class _ThreadState(threading.local):
+class _Deadline(threading.local):
     is_over: Callable[[], bool] | None = None
 
 
-_thread = _ThreadState()
+_thread = _Deadline()
 
 
 @contextmanager

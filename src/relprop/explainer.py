@@ -268,7 +268,8 @@ def _check(special: str, batch_size: int, max_length: int | None, methods: list[
         raise InputError(f'special is "keep" or "drop", got {special!r}')
     for name, number in (("batch_size", batch_size), ("max_length", 1 if max_length is None else max_length)):
         if not isinstance(number, int) or number < 1:
-            raise InputError(f"{name} must be a whole number, at least 1, got {number!r:.80}")
+            kind = "" if isinstance(number, int) and not isinstance(number, bool) else "a whole number, "
+            raise InputError(f"{name} must be {kind}at least 1, got {number!r:.80}")
 
 
 @cache

@@ -11,8 +11,6 @@ norm written out), "gate_sum" (1 + tanh u), "same_root_sum" (a sum of two functi
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -20,38 +18,30 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
+from relprop.engine.call_kinds import (
+    CASTS,
+    CLOSES,
+    EXPONENTIALS,
+    FOLLOWED,
+    LINEAR,
+    MOVES,
+    POINTWISE,
+    PRODUCTS,
+    REDUCTIONS,
+    SUMS,
+    ZERO_AT_ZERO,
+    log_scale,
+    masks,
+    normalises_rows,
+    scalar,
+    tensors,
+)  # fmt: skip
 from relprop.engine.refusals import location
 from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Reduction, Root, set_note
 from relprop.errors import UnruledOpError
 from relprop.ops import Op
-from relprop.rulebook.elementwise import ACTIVATIONS, GATES, SATURATING, constant_ratio, power, quotient
+from relprop.rulebook.elementwise import SATURATING, constant_ratio, power, quotient
 from relprop.rulebook.rulesets import RuleSet
-
-_CASTS = {"to", "float", "double", "half", "bfloat16", "type", "type_as", "clone", "contiguous", "dropout", "positive",
-          "rounding"}  # fmt: skip
-_MOVES = {"view", "reshape", "expand", "expand_as", "unsqueeze", "squeeze", "flatten", "unflatten", "transpose", "T",
-          "mT", "permute", "broadcast_to", "view_as", "repeat_interleave", "repeat"}  # fmt: skip
-_NOT_POINTWISE = {"softmax", "log_softmax", "softmin", "gumbel_softmax", "cumprod", "prod", "logsumexp", "logcumsumexp",
-                  "var", "std", "norm", "cdist", "cosine_similarity"}  # fmt: skip
-_REDUCTIONS = {"sum": "sum", "mean": "sum", "var_mean": "sum", "std_mean": "sum", "max": "max", "amax": "max",
-              "logsumexp": "logsumexp"}  # fmt: skip
-_LINEAR = {"add", "sub", "neg", *_CASTS}
-_COMPARES = {"gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "logical_not", "logical_and", "logical_or"}
-_CLOSES = {"add", "sub", "mul", "div", "where", "log", "maximum", "minimum", "activation"}
-POINTWISE = {
-    *ACTIVATIONS, *(name for name in GATES if name not in _NOT_POINTWISE), *_CASTS, *_COMPARES, "add", "sub", "mul",
-    "div", "neg", "pow", "where", "maximum", "minimum", "ndtr", "log_ndtr", "erfcx", "sinh", "tan", "erfinv", "sinc",
-    "logit", "gate_sum", "activation", "same_root_sum",
-}  # fmt: skip
-
-
-_FOLLOWED = {*POINTWISE, *_REDUCTIONS, *_MOVES, "masked_fill", "tril", "triu", "log_softmax", "layer_norm", "centre",
-             "shift", "softmax", "matmul", "einsum", "norm", "batch_norm", "cumsum"}  # fmt: skip
-_PRODUCTS = {"matmul", "einsum"}
-_SUMS = {"sum", "mean", "cumsum", *_PRODUCTS}
-_EXPONENTIALS = {"exp", "exp2"}
-_LOGARITHMS = {"log", "log2"}
-_ZERO_AT_ZERO = {"mul", "neg", "gelu", "relu", "silu", "tanh", "erf", "square", "abs", *_CASTS}
 
 
 class Lineage:
@@ -82,8 +72,12 @@ class Lineage:
 
     @property
     def unrecognised(self) -> list[str]:
-        """Where sums of exponentials were computed that were not recognised as those of a softmax."""
-        return list(dict.fromkeys(self._sums.values()))
+        """One sentence per place with a sum of exponentials that was not recognised as that of a softmax."""
+        return [
+            f"a sum of exponentials{where} could not be recognised as that of a softmax: it flows back otherwise than "
+            f'"{self._rules.name}" says of a softmax'
+            for where in dict.fromkeys(self._sums.values())
+        ]
 
     def has_note(self, value: Any) -> bool:
         return isinstance(value, Tensor) and self.note(value) is not None
@@ -112,7 +106,7 @@ class Lineage:
         return replace(op, name=name), args
 
     def _completed_name(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        if op.name in _EXPONENTIALS:
+        if op.name in EXPONENTIALS:
             note = self.note(args[0])
             if note is not None and note.log_scale in (-0.5, 0.5):
                 return "sqrt" if note.log_scale > 0 else "rsqrt"
@@ -148,13 +142,13 @@ class Lineage:
         """Whether a norm of order 1 is the sum of an exponential."""
         note = self.note(args[0]) if isinstance(args[0], Tensor) else None
         order = args[1] if len(args) > 1 else kwargs.get("p", kwargs.get("ord"))
-        return note is not None and note.exponential and _scalar(order) == 1.0
+        return note is not None and note.exponential and scalar(order) == 1.0
 
     def _is_gate_sum(self, a: Any, b: Any) -> bool:
         """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: f(0) is not 0, so the sum is a gate."""
         first, second = self._origin(a), self._origin(b)
         one, other = (first, b) if first is not None else (second, a)
-        return one is not None and one.saturates and _scalar(other) not in (None, 0.0)
+        return one is not None and one.saturates and scalar(other) not in (None, 0.0)
 
     def _normalised(self, op: Op, e: Tensor, total: Tensor) -> bool:
         """Whether e / total is exp(x) / sum(exp(x))."""
@@ -182,7 +176,7 @@ class Lineage:
 
     def _inverse(self, one: Any, total: Any) -> bool:
         """Whether one / total is 1 / sum(exp(x))."""
-        note = self.note(total) if isinstance(total, Tensor) and _scalar(one) == 1.0 else None
+        note = self.note(total) if isinstance(total, Tensor) and scalar(one) == 1.0 else None
         if note is None or note.reduction is None or note.reduction.kind != "sum":
             return False
         inner = self.note(note.reduction.root.tensor)
@@ -217,33 +211,33 @@ class Lineage:
 
     def follow(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Note how the result was computed."""
-        if op.name not in _FOLLOWED:
+        if op.name not in FOLLOWED:
             return
         if isinstance(result, tuple):
             position = {"max": 0, "var_mean": 1, "std_mean": 1}.get(op.name)
             if position is None:
                 return
             result = result[position]
-        first = next(_tensors(args), None)
+        first = next(tensors(args), None)
         if first is None or not isinstance(result, Tensor) or any(one is result for one in args):
             return  # returned as it is: a note that refers to its own tensor would never be freed
         if op.name in ("mul", "add", "where"):  # the operand that has a note
-            first = next((one for one in _tensors(args) if self.note(one) is not None), first)
+            first = next((one for one in tensors(args) if self.note(one) is not None), first)
         first_note = self.note(first)
-        if op.name in _MOVES and first_note is None:
+        if op.name in MOVES and first_note is None:
             return
-        if self._differs and op.name in _SUMS and first_note is not None and first_note.exponential:
+        if self._differs and op.name in SUMS and first_note is not None and first_note.exponential:
             root = self._root(first)  # kept until the note below refers to it
             self._sums[root.number] = location()
         result_note = Note(
             result._version,
             self._pointwise(op, args, kwargs),
             self._reduction(op, args, kwargs, first, first_note),
-            op.name in _EXPONENTIALS or (first_note is not None and first_note.exponential and _masks(op, args)),
+            op.name in EXPONENTIALS or (first_note is not None and first_note.exponential and masks(op, args)),
             self._exponent_of(op, first, first_note),
-            self._root(first) if op.name in _PRODUCTS and first_note is not None and first_note.exponential else None,
+            self._root(first) if op.name in PRODUCTS and first_note is not None and first_note.exponential else None,
             op.name == "log_softmax" or self._is_log_softmax(op, args, first, first_note),
-            self._log_scale(op, args, first_note),
+            log_scale(op, args, None if first_note is None else first_note.log_scale),
             self._centring(op, args, kwargs, first, first_note, result),
             self._is_product(op, args, first_note),
         )
@@ -251,50 +245,37 @@ class Lineage:
             set_note(result, result_note)
 
     def _is_product(self, op: Op, args: tuple[Any, ...], first_note: Note | None) -> bool:
-        if op.name in _CASTS or op.name in _MOVES:
+        if op.name in CASTS or op.name in MOVES:
             return first_note is not None and first_note.product
-        live = {id(one) for one in _tensors(args) if one.requires_grad}
+        live = {id(one) for one in tensors(args) if one.requires_grad}
         return op.name == "mul" and len(live) > 1
 
     def _exponent_of(self, op: Op, first: Tensor, first_note: Note | None) -> Root | None:
-        if op.name in _EXPONENTIALS:
+        if op.name in EXPONENTIALS:
             return self._root_of(first)
         return first_note.exponent if op.name == "abs" and first_note is not None else None
-
-    def _log_scale(self, op: Op, args: tuple[Any, ...], first_note: Note | None) -> float | None:
-        if op.name in _LOGARITHMS:
-            return 1.0
-        scale = None if first_note is None else first_note.log_scale
-        if scale is None or op.name in _CASTS or op.name in _MOVES:
-            return scale
-        if op.name == "neg":
-            return -scale
-        factor = next((one for value in args if (one := _scalar(value)) is not None), None)
-        if factor is None or op.name not in ("mul", "div") or (op.name == "div" and _scalar(args[0]) is not None):
-            return None
-        return scale * factor if op.name == "mul" else scale / factor
 
     def _reduction(
         self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, first_note: Note | None
     ) -> Reduction | None:
-        if op.name in _REDUCTIONS and len(list(_tensors(args))) == 1:
+        if op.name in REDUCTIONS and len(list(tensors(args))) == 1:
             dims = None if self._sums_exponential(args, kwargs) else args[1] if len(args) > 1 else kwargs.get("dim")
-            return Reduction(_REDUCTIONS[op.name], self._root(first), dims)
+            return Reduction(REDUCTIONS[op.name], self._root(first), dims)
         reduction = None if first_note is None else first_note.reduction
         if reduction is None:
             return None
-        if op.name == "reciprocal" or (op.name in ("div", "softmax") and _scalar(args[0]) == 1.0):
+        if op.name == "reciprocal" or (op.name in ("div", "softmax") and scalar(args[0]) == 1.0):
             return replace(reduction, kind="inverse") if reduction.kind == "sum" else None
         scaled = op.name in ("mul", "div", "add", "clamp", "clamp_min") and all(
-            _scalar(value) is not None for value in args[1:2]
+            scalar(value) is not None for value in args[1:2]
         )
-        return reduction if scaled or op.name in _MOVES or op.name in _CASTS else None
+        return reduction if scaled or op.name in MOVES or op.name in CASTS else None
 
     def _is_log_softmax(self, op: Op, args: tuple[Any, ...], first: Tensor, first_note: Note | None) -> bool:
         if op.name in ("sub", "shift") and len(args) > 1 and isinstance(args[1], Tensor):
             reduction = self._reduction_of(args[1], first)
             return reduction is not None and reduction.kind == "logsumexp"
-        return first_note is not None and first_note.log_softmax and op.name in _CASTS
+        return first_note is not None and first_note.log_softmax and op.name in CASTS
 
     def _centring(
         self,
@@ -312,13 +293,13 @@ class Lineage:
             )
         if op.name == "layer_norm" and len(args) > 1 and not any(isinstance(one, Tensor) for one in args[2:4]):
             return Centred(None, tuple(range(-len(args[1]), 0)), True)
-        if op.name == "batch_norm" and _normalises_rows(args, kwargs):
+        if op.name == "batch_norm" and normalises_rows(args, kwargs):
             return Centred(None, (-1,), True)
         centred = None if first_note is None else first_note.centred
-        if op.name in _MOVES and centred is not None:
+        if op.name in MOVES and centred is not None:
             keeps = centred.z is None and centred.dims in (-1, (-1,), [-1]) and result.shape[-1] == first.shape[-1]
             return centred if keeps else None
-        if op.name in _CASTS:
+        if op.name in CASTS:
             return centred
         if op.name not in ("mul", "div") or len(args) < 2 or not isinstance(args[1], Tensor):
             return None
@@ -351,7 +332,7 @@ class Lineage:
             return None
         if op.name == "activation":
             return Origin(self._root_of(args[0]), 0.0, True, True)
-        operands = list(args[:1] if op.name in _CASTS else args)
+        operands = list(args[:1] if op.name in CASTS else args)
         origins = [self._origin(value) for value in operands]
         own = [one for one in origins if one is not None]
         if not own or any(one.root is not own[0].root for one in own):
@@ -360,12 +341,12 @@ class Lineage:
         if at_zero is None:
             return None
         scaled = op.name in ("mul", "div") and len(own) == 1 and (op.name == "mul" or origins[0] is not None)
-        linear = scaled or op.name in _LINEAR
+        linear = scaled or op.name in LINEAR
         curved = not linear or any(one.curved for one in own)
         rule = self._rules.get(op.name)
-        ruled = rule in (constant_ratio, power) or op.name in ("add", "sub", "mul", *_CASTS) or scaled
+        ruled = rule in (constant_ratio, power) or op.name in ("add", "sub", "mul", *CASTS) or scaled
         passes = at_zero == 0 and ruled and all(one.passes for one in own)
-        saturates = op.name in SATURATING or (own[0].saturates and (scaled or op.name in _CASTS or op.name == "neg"))
+        saturates = op.name in SATURATING or (own[0].saturates and (scaled or op.name in CASTS or op.name == "neg"))
         return Origin(own[0].root, at_zero, curved, passes, saturates)
 
     def _root_of(self, tensor: Tensor) -> Root:
@@ -376,14 +357,14 @@ class Lineage:
         self, op: Op, operands: list[Any], origins: list[Origin | None], kwargs: dict[str, Any]
     ) -> float | None:
         """f(0), computed by the operation on single numbers; None if a constant tensor makes f differ by element."""
-        if op.name in _ZERO_AT_ZERO and any(one is not None and one.at_zero == 0 for one in origins):
+        if op.name in ZERO_AT_ZERO and any(one is not None and one.at_zero == 0 for one in origins):
             return 0.0
         numbers: list[Any] = []
         for index, (value, origin) in enumerate(zip(operands, origins, strict=True)):
             if origin is not None:
                 numbers.append(torch.tensor(origin.at_zero, dtype=torch.float64))
             elif isinstance(value, Tensor):
-                scalar = _scalar(value)
+                scalar = scalar(value)
                 if scalar is None:
                     others = [one for one in origins if one is not None]
                     factor = op.name == "mul" or (op.name == "div" and index == 1)
@@ -393,7 +374,7 @@ class Lineage:
                 numbers.append(torch.tensor(scalar, dtype=torch.float64))
             else:
                 numbers.append(value)
-        if op.name in _CASTS:
+        if op.name in CASTS:
             return float(numbers[0])
         if op.name == "where" and numbers:
             numbers[0] = numbers[0].bool() if isinstance(numbers[0], Tensor) else numbers[0]
@@ -406,7 +387,7 @@ class Lineage:
 
     def activation(self, op: Op, result: Any) -> Tensor | None:
         """The root x, if the result is a function of x with f(0) = 0 to which the identity rule is not yet applied."""
-        if not self._ratios or op.name not in _CLOSES or not isinstance(result, Tensor):
+        if not self._ratios or op.name not in CLOSES or not isinstance(result, Tensor):
             return None
         note = self.note(result)
         origin = None if note is None else note.origin
@@ -414,37 +395,3 @@ class Lineage:
             return None
         x = origin.root.tensor
         return x if x.shape == result.shape and x.requires_grad and result.is_floating_point() else None
-
-
-def _normalises_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a BatchNorm of a single example, without weight and bias, gives each row mean 0 and variance 1."""
-    names = ("input", "running_mean", "running_var", "weight", "bias", "training")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    own = given.get("training") or given.get("running_var") is None
-    return (
-        bool(own)
-        and given.get("weight") is None
-        and given.get("bias") is None
-        and args[0].dim() == 3
-        and len(args[0]) == 1
-    )
-
-
-def _masks(op: Op, args: tuple[Any, ...]) -> bool:
-    """Whether the call masks elements of its first tensor, or returns it unchanged."""
-    constant = op.name == "mul" and sum(value.requires_grad for value in _tensors(args)) < 2
-    return constant or op.name in ("masked_fill", "tril", "triu", "where", "abs") or op.name in _CASTS
-
-
-def _scalar(value: Any) -> float | None:
-    """The value of a number or of a constant 0-d tensor; else None."""
-    if isinstance(value, bool | int | float):
-        return float(value)
-    if isinstance(value, Tensor) and value.dim() == 0 and not value.requires_grad and not hasattr(value, NOTE):
-        number = float(value)
-        return number if math.isfinite(number) else None
-    return None
-
-
-def _tensors(values: tuple[Any, ...]) -> Iterator[Tensor]:
-    return (value for value in values if isinstance(value, Tensor))

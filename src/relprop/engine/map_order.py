@@ -13,7 +13,7 @@ from torch import Tensor
 from relprop.engine.leaves import Leaf
 from relprop.engine.units import Rows, proved_rows
 
-Axes = tuple[int | None, int]  # of a tensor: its batch axis (None: there is one example), and that of its rows
+Axes = tuple[int, int]  # of a tensor: its batch axis, and that of its rows
 
 
 class MapOrder:
@@ -22,21 +22,21 @@ class MapOrder:
     def __init__(self) -> None:
         self.differs = False  # some map has its rows in another order
         self.unproved = False  # of some map it could not be shown
-        self._mixed: tuple[Tensor, Axes] | None = None
+        self._mixed: tuple[Tensor, tuple[int | None, int]] | None = None
 
     def check_values(self, block_input: Tensor | None, values: Tensor, axes: Axes) -> None:
         """The values that are mixed: row j must read row j of the block's input."""
-        rows = None if block_input is None or block_input.dim() != 3 else _rows_read(values, block_input)
-        if rows is None or rows.axis != -1 or bool(rows.empty.any()):
+        if block_input is None or block_input.dim() != 3:
             self.unproved = True
             return
-        position = torch.unravel_index(torch.arange(len(rows.low), device=rows.low.device), rows.grid)
-        for read, axis in enumerate(axes):
-            if axis is not None:
-                self._compare(position[axis % values.dim()], rows.low[:, read], rows.high[:, read])
+        heads = values.movedim(axes, (0, 1))
+        rows = _rows_read(heads.flatten(2), block_input)  # all heads of a row together: each reads the same
+        if rows is None:  # heads may differ in their order
+            self._check(_rows_read(heads.flatten(2, -2).select(2, 0), block_input), (0, 1))
+        self._check(rows, (0, 1))
 
-    def keep_mixed(self, mixed: Tensor, axes: Axes) -> None:
-        """The product of weights and values, until the block's output is known."""
+    def keep_mixed(self, mixed: Tensor, axes: tuple[int | None, int]) -> None:
+        """The product of weights and values, until the block's output is known. No batch axis: it is of one example."""
         self._mixed = (mixed, axes)
 
     def check_output(self, output: Tensor | None) -> None:
@@ -45,17 +45,19 @@ class MapOrder:
             return
         (mixed, axes), self._mixed = self._mixed, None
         rows = None if output is None or output.dim() != 3 else _rows_read(output, mixed)
+        self._check(rows, tuple(None if axis is None else axis % mixed.dim() for axis in axes))
+
+    def _check(self, rows: Rows | None, axes: tuple[int | None, ...]) -> None:
+        """Compare rows [batch, rows] with the axes of what they read: each must read its own index."""
         if rows is None or rows.axis != -1 or bool(rows.empty.any()):
             self.unproved = True
             return
         position = torch.unravel_index(torch.arange(len(rows.low), device=rows.low.device), rows.grid)
         for own, axis in zip(position, axes, strict=True):
             if axis is not None:
-                self._compare(own, rows.low[:, axis % mixed.dim()], rows.high[:, axis % mixed.dim()])
-
-    def _compare(self, own: Tensor, low: Tensor, high: Tensor) -> None:
-        self.differs |= bool((own < low).any()) or bool((own > high).any())
-        self.unproved |= bool((low != high).any())
+                low, high = rows.low[:, axis], rows.high[:, axis]
+                self.differs |= bool((own < low).any()) or bool((own > high).any())
+                self.unproved |= bool((low != high).any())
 
 
 def _rows_read(state: Tensor, below: Tensor) -> Rows | None:

@@ -27,10 +27,10 @@ from relprop.engine.tensor_notes import copy_note
 from relprop.engine.weak_callbacks import weak_method
 from relprop.errors import InputError
 from relprop.ops import VALUELESS, Op, exponential, op_of, positional, take_inplace
-from relprop.rulebook import attention, elementwise, norm, zplus
+from relprop.rulebook import elementwise, norm
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.relevance_flow import NoGradientError
-from relprop.rulebook.rulesets import QUANTISED, Expand, RuleSet
+from relprop.rulebook.rulesets import CUTS, QUANTISED, Expand, RuleSet
 
 _ACTIVATION = Op("activation", elementwise.activation)
 
@@ -54,7 +54,7 @@ class Propagation(TorchFunctionMode):
         self._wrapping = [one for one in self.observers if type(one).around_call is not Observer.around_call]
         self._claiming = [one for one in self.observers if type(one).claims is not Observer.claims]
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
-        self._has_gradient: dict[str, bool] = {}  # per operation that is not torch's own: whether it has a gradient
+        self._has_gradient: dict[str, bool] = {}  # per operation that is not torch's own
         self._lineage = Lineage(rules)
         self._exits = GraphExits(self.is_live)
         self._liveness = Liveness(leaves, self._exits.warn if rules.carries == "gradient" else None)
@@ -65,12 +65,7 @@ class Propagation(TorchFunctionMode):
 
     @property
     def warnings(self) -> list[str]:
-        sums = [
-            f"a sum of exponentials{where} could not be recognised as that of a softmax: it flows back otherwise than "
-            f'"{self.rules.name}" says of a softmax'
-            for where in self._lineage.unrecognised
-        ]
-        return [*self._exits.warnings, *sums]
+        return [*self._exits.warnings, *self._lineage.unrecognised]
 
     # Entering and leaving.
 
@@ -339,7 +334,7 @@ class Propagation(TorchFunctionMode):
                 result = rule(op.function, *args, **kwargs)
             except NoGradientError:
                 raise refusal(op, NO_GRADIENT) from None
-            return result if getattr(rule, "func", rule) in _CUTS else with_gradient(op, args, kwargs, result)
+            return result if getattr(rule, "func", rule) in CUTS else with_gradient(op, args, kwargs, result)
         result = op.function(*args, **kwargs)
         if op is _ACTIVATION:
             return result
@@ -399,10 +394,3 @@ def _within(observer: Observer, run: Run) -> Run:
 _PLAIN = {name: rule.function for name, rule in QUANTISED.items()} | {
     "batch_norm": partial(norm.batch_norm, F.batch_norm)
 }
-
-# Rules that turn a live tensor into a constant on purpose.
-_CUTS = (
-    elementwise.gate, elementwise.power, elementwise.quotient, elementwise.solution, elementwise.constant_grid,
-    elementwise.variance_and_mean, norm.small_power, attention.constant_weights, zplus.zplus_gate,
-    zplus.zplus_variance_and_mean, zplus.zplus_power, zplus.zplus_quotient,
-)  # fmt: skip

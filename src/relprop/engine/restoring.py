@@ -54,7 +54,7 @@ def forget_undo(undo: Callable[[], None]) -> None:
         notes.remove(undo)
 
 
-class _ThreadState:
+class _TorchState:
     """Torch's settings of this thread, and what was noted before."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ def restoring(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def restored(*args: P.args, **kwargs: P.kwargs) -> T:
-        before = _ThreadState()
+        before = _TorchState()
         try:
             try:
                 return function(*args, **kwargs)

@@ -199,6 +199,13 @@ QUANTISED = {
     "quantized::linear_dynamic_fp16": Expand(quantised.linear_dynamic_fp16),
 }
 
+# Rules that turn a live tensor into a constant on purpose.
+CUTS = (
+    elementwise.gate, elementwise.power, elementwise.quotient, elementwise.solution, elementwise.constant_grid,
+    elementwise.variance_and_mean, norm.small_power, attention.constant_weights, zplus.zplus_gate,
+    zplus.zplus_variance_and_mean, zplus.zplus_power, zplus.zplus_quotient,
+)  # fmt: skip
+
 # [Ali22] AH-rule: every softmax is a gate, in fused attention and outside.
 _ah: dict[str, Rule | Expand] = {
     "scaled_dot_product_attention": attention.constant_weights,
