@@ -364,14 +364,14 @@ class Lineage:
             if origin is not None:
                 numbers.append(torch.tensor(origin.at_zero, dtype=torch.float64))
             elif isinstance(value, Tensor):
-                scalar = scalar(value)
-                if scalar is None:
+                number = scalar(value)
+                if number is None:
                     others = [one for one in origins if one is not None]
                     factor = op.name == "mul" or (op.name == "div" and index == 1)
                     if not factor or any(one.at_zero for one in others):
                         return None
-                    scalar = 1.0
-                numbers.append(torch.tensor(scalar, dtype=torch.float64))
+                    number = 1.0
+                numbers.append(torch.tensor(number, dtype=torch.float64))
             else:
                 numbers.append(value)
         if op.name in CASTS:
