@@ -21,6 +21,7 @@ from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.text import TextReader
 from relprop.registry import METHODS
 from relprop.tasks import Query, Task, task_of
+from relprop.tasks.classes import ClassScore
 from relprop.tasks.steps import Explained, joined_steps
 from relprop.types import Attribution
 
@@ -105,7 +106,12 @@ class Explainer:
         An image is a path, a picture or an array; a graph is a `Graph`, a SMILES, or one of networkx or of PyTorch
         Geometric. Returns an `Explanation`, or a list of them for a list, in the order given. A list of methods gives
         a list, one per method, in place of each explanation; they share passes where they can. `target`: a class index
-        or name, None for the prediction, a pair for a difference; for a list also a list with one target each.
+        or name, None for the prediction, a pair for a difference; for a list also a list with one target each; a list
+        of labels of one text, where it may have several.
+
+        Labels of words (named entities): `target` is a word, or its characters, and a label; None for every entity, in
+        the explanation's `steps`. Masked language models explain the token at each mask.
+
         `ledger`: itemise where the output went; None does so for a single example. `special="drop"` leaves out special
         tokens. Other options are the method's own; with several methods, each takes those that it has.
 
@@ -134,7 +140,10 @@ class Explainer:
             done = [continued(self.reader, self.task, one, wanted, asked, progress) for one in every]
         else:
             asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
-            queries = self.task.queries(every, self._each(target, len(every)), max_length)
+            labels = single and isinstance(self.task, ClassScore) and self.task.takes_lists
+            labels = labels and isinstance(target, list) and len(target) != 1
+            targets = [target] if labels else self._each(target, len(every))
+            queries = self.task.queries(every, targets, max_length)
             done = self._explained(queries, asked, batch_size, progress)
         if special == "drop":
             done = [[one.without_special() for one in each] for each in done]

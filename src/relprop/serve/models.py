@@ -22,7 +22,7 @@ from relprop.serve.body import ExplainRequest
 from relprop.serve.instances import ExplainerInput
 from relprop.serve.limits import Limits, RefusedError
 from relprop.serve.sizes import InputSizes
-from relprop.tasks.classes import ClassScore
+from relprop.tasks.classes import ClassScore, is_multi_label
 from relprop.tasks.token import TokenScore
 
 LOADING = "is being loaded"
@@ -155,7 +155,7 @@ class ServedModel:
     def _top_classes(self, logits: Tensor) -> Prediction:
         if len(logits) < 2:
             return {"prediction": "", "probability": None, "value": logits[0].item()}
-        multi_label = config_value(self.explainer.model, "problem_type") == "multi_label_classification"
+        multi_label = is_multi_label(self.explainer.model)
         probabilities = logits.double().sigmoid() if multi_label else logits.double().softmax(-1)
         best, classes = probabilities.topk(min(TOP_CLASSES, len(probabilities)))
         pairs = zip(best.tolist(), classes.tolist(), strict=True)

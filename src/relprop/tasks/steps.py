@@ -35,13 +35,14 @@ def joined_steps(query: Query, method: Record[Any], explained: Sequence[Explaine
     by_step = tuple(one.part.scores for one, _ in explained)
     sums = tuple(map(sum, zip(*by_step, strict=True))) if by_step else (0.0,) * len(row.units)
     steps = tuple(_step(*one) for one in explained)
+    first = explained[0][1] if explained else answer
     return Explanation(
         parts=(TextPart("input_ids", row.texts, row.units, sums, by_step, truncated=row.cut),),
         method=method.name,
         target=answer.target,
         value=sum(step.value for step in steps),
-        prediction=answer.prediction,
-        probability=answer.probability,
+        prediction=answer.prediction or first.prediction,
+        probability=answer.probability if answer.prediction else first.probability,
         signed=method.signed,
         steps=steps,
     )

@@ -47,10 +47,13 @@ class TokenScore(ClassScore):
                 )
         asked = [i for i in range(len(rows)) if not own[i]]
         if not any(len(masks[i]) > 1 or _is_numbered(targets[i]) for i in asked):
-            return [Query(row, self.target(target)) for row, target in zip(rows, targets, strict=True)]
+            return [self._query(row, target) for row, target in zip(rows, targets, strict=True)]
         logits = token_logits(self.reader, [rows[i] for i in asked], [masks[i] for i in asked])
         queries = {i: self._at_masks(rows[i], masks[i], one, targets[i]) for i, one in zip(asked, logits, strict=True)}
         return [queries.get(i) or Query(row, targets[i]) for i, row in enumerate(rows)]
+
+    def _query(self, row: TokenRow, target: object) -> Query:
+        return Query(row, self.target(target))
 
     def check_evaluation(self) -> None:
         if not self.generates:
