@@ -13,7 +13,7 @@ import torch
 import transformers as hf
 
 from relprop import Explainer, Explanation
-from relprop.errors import TargetError
+from relprop.errors import InputError, TargetError
 from tokenizers_for_tests import _strong, wordpiece
 
 TEXT = "the gorgeous movie was dull"
@@ -102,6 +102,28 @@ def test_a_number_has_no_class_and_no_probability() -> None:
     assert named(TEXT).target == "stars"
     doubled = one(TEXT, target=lambda outputs: 2 * outputs.logits[:, 0])
     assert doubled.value == pytest.approx(2 * found.value, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["BertForNextSentencePrediction", "MobileBertForNextSentencePrediction"])
+def test_next_sentences(kind: str) -> None:
+    one = explainer(kind)
+    pair = ("a gorgeous movie", "the plot was dull")
+    with torch.no_grad():
+        logits = one.model(**one.tokenizer(*pair, return_tensors="pt")).logits[0].double()
+    for target, value in (("follows", logits[0]), ("does not follow", logits[1]), (1, logits[1])):
+        found = one(pair, target=target)
+        assert found.value == pytest.approx(value.item(), rel=1e-4, abs=1e-5)
+        assert found.target == ("follows" if target == "follows" else "does not follow")
+    difference = one(pair, target=("follows", "does not follow"))
+    assert difference.target == "follows - does not follow"
+    assert difference.value == pytest.approx((logits[0] - logits[1]).item(), rel=1e-4, abs=1e-5)
+    likelier = ("follows", "does not follow")[int(logits.argmax())]
+    assert (one(pair).target, one(pair).prediction) == (likelier, likelier)
+    assert one(pair).probability == pytest.approx(logits.softmax(-1).max().item(), rel=1e-4)
+    with pytest.raises(InputError, match="give a pair of texts"):
+        one("a movie")
+    with pytest.raises(TargetError, match='target "next" is unknown'):
+        one(pair, target="next")
 
 
 @pytest.mark.slow

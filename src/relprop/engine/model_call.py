@@ -189,6 +189,11 @@ def is_tagger(model: nn.Module) -> bool:
     return _is_for(model, "TokenClassification")
 
 
+def predicts_next_sentence(model: nn.Module) -> bool:
+    """Whether the model says if a text follows another."""
+    return _is_for(model, "NextSentencePrediction")
+
+
 def _is_for(model: nn.Module, task: str) -> bool:
     """Whether it is, or derives from, a class of transformers for this task."""
     return any(kind.__name__.endswith(f"For{task}") for kind in type(model).__mro__)
