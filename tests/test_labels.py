@@ -18,7 +18,7 @@ from tokenizers_for_tests import _strong, wordpiece
 
 TEXT = "the gorgeous movie was dull"
 LABELS = {0: "toxic", 1: "insult", 2: "threat"}
-MODELS = Path(os.environ.get("RELPROP_REAL_MODELS", "/tmp/models"))
+MODELS = Path(os.environ.get("RELPROP_REAL_MODELS", Path(__file__).parents[2] / "shared/models"))
 
 
 @cache

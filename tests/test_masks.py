@@ -26,7 +26,7 @@ from tokenizers_for_tests import _strong, roberta_style, saved, wordpiece
 
 ONE, TWO = "the movie was [MASK]", "the [MASK] was [MASK] and witty"
 ARCHITECTURES = ("BertForMaskedLM", "DistilBertForMaskedLM", "ModernBertForMaskedLM", "DebertaV2ForMaskedLM")
-MODELS = Path(os.environ.get("RELPROP_REAL_MODELS", "/tmp/models"))
+MODELS = Path(os.environ.get("RELPROP_REAL_MODELS", Path(__file__).parents[2] / "shared/models"))
 
 
 def small(tokenizer: Any) -> dict[str, Any]:
