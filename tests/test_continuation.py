@@ -22,7 +22,7 @@ from relprop.render.generation.figure import draw
 from relprop.render.generation.html import html
 from relprop.render.generation.layout import GenerationMap, causes, laid_out, totals
 from relprop.render.generation.terminal import terminal
-from relprop.types import Entry, GeneratedToken, Ledger
+from relprop.types import Entry, ExplainedStep, Ledger
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
@@ -53,10 +53,10 @@ def story() -> Explanation:
         (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0),
     )
     generated = (
-        GeneratedToken((7,), "' Li'", "' Li'", 4.0, 0.5, "' Tom'", 0.25, books(4.0, 3.0)),
-        GeneratedToken((8,), "'ly'", "'ly'", 9.0, 0.75, "'sa'", 0.125, books(9.0, 8.0)),
-        GeneratedToken((9,), "'.'", "'.'", 1.0, 0.125, "'!'", 0.5, books(1.0, -0.25)),
-        GeneratedToken((2,), "'</s>'", "'</s>'", 1.0, 1.0, "'.'", 0.0, books(1.0, 1.0)),
+        ExplainedStep((7,), "' Li'", "' Li'", 4.0, 0.5, "' Tom'", 0.25, books(4.0, 3.0)),
+        ExplainedStep((8,), "'ly'", "'ly'", 9.0, 0.75, "'sa'", 0.125, books(9.0, 8.0)),
+        ExplainedStep((9,), "'.'", "'.'", 1.0, 0.125, "'!'", 0.5, books(1.0, -0.25)),
+        ExplainedStep((2,), "'</s>'", "'</s>'", 1.0, 1.0, "'.'", 0.0, books(1.0, 1.0)),
     )
     return of_generation("Lily saw", " Lily.", units, 4, generated, scores, "lrp_conservative", "shared")
 
@@ -131,7 +131,7 @@ def test_json_loads_back_equal(tmp_path: Path) -> None:
         ("[]", "this is no explanation saved by relprop"),
         ('{"kind": "continuation"}', "it has no schema_version"),
         ('{"kind": "continuation", "schema_version": 1}', "damaged"),
-        (json.dumps({**json.loads(story().to_json()), "steps": []}), "0 generated tokens do not fit the scores"),
+        (json.dumps({**json.loads(story().to_json()), "steps": []}), "0 steps do not fit the scores"),
     ],
 )
 def test_foreign_json(text: str, message: str) -> None:
@@ -205,7 +205,7 @@ def large(rows: int = 200, given: int = 1000) -> GenerationMap:
     generator = np.random.default_rng(0)
     units = tuple(Unit(f"w{i}", 5 * i, 5 * i + 4, word=i) for i in range(given + rows))
     scores = generator.normal(size=(rows, given + rows)) * np.tri(rows, given + rows, given - 1)
-    steps = tuple(GeneratedToken((i,), f"'w{i}'", f"'w{i}'", 1.0, 0.5, "'x'", 0.25) for i in range(rows))
+    steps = tuple(ExplainedStep((i,), f"'w{i}'", f"'w{i}'", 1.0, 0.5, "'x'", 0.25) for i in range(rows))
     return GenerationMap(units, given, steps, tuple(map(tuple, scores.tolist())), "lrp_conservative")
 
 

@@ -24,7 +24,7 @@ from relprop.errors import RelpropError
 from relprop.graph import Graph
 from relprop.loading import EMBEDDED
 from relprop.render.image.part import Frame
-from relprop.types import Entry, GeneratedToken, Ledger, Unit
+from relprop.types import Entry, ExplainedStep, Ledger, Unit
 
 PAGE = (Path(__file__).parents[1] / "docs" / "interoperability.md").read_text()
 CLS = Unit("[CLS]", special=True)
@@ -58,7 +58,7 @@ def story(two_sided: bool = False) -> Any:
         Unit("c", 0 if two_sided else 2, 1 if two_sided else 3, segment=side, word=1),
         Unit("d", 1 if two_sided else 3, 2 if two_sided else 4, segment=side, word=1),
     )
-    written = tuple(GeneratedToken((token,), name, name, 2.0, p) for token, name, p in ((7, "c", 0.5), (8, "d", 0.25)))
+    written = tuple(ExplainedStep((token,), name, name, 2.0, p) for token, name, p in ((7, "c", 0.5), (8, "d", 0.25)))
     rows = ((0.1, -0.2, 0.3, 0.0, 0.0), (1.0, 2.0, -3.0, 4.0, 0.0))
     return of_generation("ab", "cd", units, 3, written, rows, "lrp", "single", two_sided)
 

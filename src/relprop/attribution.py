@@ -22,7 +22,7 @@ from relprop.model_config import config_value
 from relprop.padding import lets_through
 from relprop.registry import METHODS
 from relprop.rulebook.rulesets import RuleSet, ruleset
-from relprop.targets import Several, name_of, terms_of
+from relprop.targets import Several, is_sum, name_of, terms_of
 from relprop.types import Attribution, Entry, Ledger
 
 DEFAULT_METHOD = "lrp_conservative"
@@ -61,7 +61,7 @@ def attribute(
     def explained(target: object) -> Attribution:
         return _finite(explain_batch(explain, model, named, target, tested))
 
-    if record.additive or not answers_questions(model):
+    if record.additive or not (answers_questions(model) or is_sum(target)):
         return explained(target)
     return _term_by_term(explained, predict(model, named, target).exact)
 

@@ -21,6 +21,8 @@ from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.text import TextReader
 from relprop.registry import METHODS
 from relprop.tasks import Query, Task, task_of
+from relprop.tasks.classes import ClassScore
+from relprop.tasks.steps import Explained, joined_steps
 from relprop.types import Attribution
 
 if TYPE_CHECKING:
@@ -104,7 +106,12 @@ class Explainer:
         An image is a path, a picture or an array; a graph is a `Graph`, a SMILES, or one of networkx or of PyTorch
         Geometric. Returns an `Explanation`, or a list of them for a list, in the order given. A list of methods gives
         a list, one per method, in place of each explanation; they share passes where they can. `target`: a class index
-        or name, None for the prediction, a pair for a difference; for a list also a list with one target each.
+        or name, None for the prediction, a pair for a difference; for a list also a list with one target each; a list
+        of labels of one text, where it may have several.
+
+        Labels of words (named entities): `target` is a word, or its characters, and a label; None for every entity, in
+        the explanation's `steps`. Masked language models explain the token at each mask.
+
         `ledger`: itemise where the output went; None does so for a single example. `special="drop"` leaves out special
         tokens. Other options are the method's own; with several methods, each takes those that it has.
 
@@ -133,7 +140,10 @@ class Explainer:
             done = [continued(self.reader, self.task, one, wanted, asked, progress) for one in every]
         else:
             asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
-            queries = self.task.queries(every, self._each(target, len(every)), max_length)
+            labels = single and isinstance(self.task, ClassScore) and self.task.takes_lists
+            labels = labels and isinstance(target, list) and len(target) != 1
+            targets = [target] if labels else self._each(target, len(every))
+            queries = self.task.queries(every, targets, max_length)
             done = self._explained(queries, asked, batch_size, progress)
         if special == "drop":
             done = [[one.without_special() for one in each] for each in done]
@@ -146,18 +156,32 @@ class Explainer:
         self, queries: Sequence[Query], asked: Asked, batch_size: int, progress: bool | None
     ) -> list[list[Explanation]]:
         """Per query one explanation per method."""
-        done: dict[int, list[Explanation]] = {}
-        batches = self.reader.batches([query.row for query in queries], batch_size)
+        single = [one for query in queries for one in (query.steps if query.steps is not None else [query])]
+        done: dict[int, list[Explained]] = {}
+        batches = self.reader.batches([query.row for query in single], batch_size)
         for batch in tracked(batches, "explaining", progress):
-            found = self._attribute([queries[i] for i in batch], asked)
+            found = self._attribute([single[i] for i in batch], asked)
             for number, i in enumerate(batch):
-                done[i] = [self.explanation(queries[i], found[name], number) for name in asked]
-        return [done[i] for i in range(len(queries))]
+                done[i] = [self._explanation(single[i], found[name], number) for name in asked]
+        every = (done[i] for i in range(len(single)))
+        results = []
+        for query in queries:
+            if query.steps is None:
+                results.append([one for one, _ in next(every)])
+            else:
+                steps = [next(every) for _ in query.steps]
+                results.append(
+                    [joined_steps(query, METHODS[name], [one[k] for one in steps]) for k, name in enumerate(asked)]
+                )
+        return results
 
     def explanation(self, query: Query, found: Attribution, number: int) -> Explanation:
         """The explanation of row `number` of a batch, from what `relprop.attribute` found."""
+        return self._explanation(query, found, number)[0]
+
+    def _explanation(self, query: Query, found: Attribution, number: int) -> Explained:
         parts, answer = self.reader.parts(query.row, found, number), self.task.answered(query, found, number)
-        return Explanation(
+        explanation = Explanation(
             parts=parts,
             method=found.method,
             target=answer.target,
@@ -168,6 +192,7 @@ class Explainer:
             baseline=None if found.baseline is None else found.baseline[number].item(),
             signed=METHODS[found.method].signed,
         )
+        return explanation, answer
 
     def _options(
         self, method: str, options: dict[str, object], ledger: bool | None, single: bool, several: bool

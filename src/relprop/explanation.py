@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from relprop.errors import InputError, RelpropError
 from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, Words, only
 from relprop.render.text.part import TextPart, joined_units
-from relprop.types import GeneratedToken, Ledger, Unit
+from relprop.types import ExplainedStep, Ledger, Unit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,19 +34,20 @@ Groups = Callable[[TextPart, int], list[list[int]]]  # indices of the units that
 class Explanation:
     """What one number of a model's output is made of: one part per explained input.
 
-    With `steps`, it explains a continuation: every generated token has scores of its own for all units before it.
+    With `steps`, it explains several numbers, each with scores of its own: every generated token of a continuation by
+    all units before it, or every entity, mask or label of a text by all its units.
     """
 
     parts: tuple[Part, ...]
     method: str
     target: str
-    value: float  # the explained number: the target's logit, or a difference of logits; of a continuation their sum
+    value: float  # the explained number: the target's logit, or a difference of logits; of several steps their sum
     prediction: str = ""  # the likeliest class or token, or the answer
     probability: float | None = None  # and its probability
     ledger: Ledger | None = None
     baseline: float | None = None  # the value at the baseline, for methods that have one
     signed: bool = True  # False for scores that only say how much, not for or against
-    steps: tuple[GeneratedToken, ...] = ()  # one for each of the last units of the last part
+    steps: tuple[ExplainedStep, ...] = ()  # of a continuation, one for each of the last units of the last part
     passes: str = ""  # of a continuation: "shared", all tokens from one forward pass; "single", a pass for each
 
     def __repr__(self) -> str:
@@ -123,26 +123,36 @@ class Explanation:
         given, end = self._given, self.parts[-1]
         groups = {id(part): groups_of(part, given if part is end else len(part.units)) for part in self.texts}
         last = groups.get(id(end), [])
-        steps = [[i - given for i in group] for group in last if group[0] >= given] if self.steps else []
+        if self._writes:
+            steps = [[i - given for i in group] for group in last if group[0] >= given]
+        else:
+            steps = [[i] for i in range(len(self.steps))]
         parts = tuple(
             replace(part.grouped(groups[id(part)], steps), merged=merged or part.merged)
             if isinstance(part, TextPart)
             else part
             for part in self.parts
         )
-        return replace(self, parts=parts, steps=tuple(_joined([self.steps[i] for i in rows]) for rows in steps))
+        return replace(
+            self, parts=parts, steps=tuple(ExplainedStep.joined([self.steps[i] for i in rows]) for rows in steps)
+        )
 
-    # Continuations.
+    # Several numbers: continuations, entities, masks, labels.
+
+    @property
+    def _writes(self) -> bool:
+        """Whether the steps are units that the model wrote."""
+        return bool(self.steps) and self.texts[-1].written_from is not None
 
     @property
     def _given(self) -> int:
         """How many units of the last part were there before anything was generated."""
-        return len(self.parts[-1].units) - len(self.steps)
+        return len(self.parts[-1].units) - (len(self.steps) if self._writes else 0)
 
     @property
     def generated(self) -> tuple[Unit, ...]:
         """The generated units."""
-        return tuple(self.parts[-1].units[self._given :]) if self.steps else ()
+        return tuple(self.parts[-1].units[self._given :])
 
     @property
     def prompt(self) -> str:
@@ -152,11 +162,11 @@ class Explanation:
     @property
     def continuation(self) -> str:
         """Of a continuation: what was written."""
-        return self.texts[-1].text[0][self.texts[-1].written_from :] if self.steps else ""
+        return self.texts[-1].text[0][self.texts[-1].written_from :] if self._writes else ""
 
     @property
     def matrix(self) -> NDArray[np.float64]:
-        """Of a continuation: scores [generated tokens, units of all texts]."""
+        """Of several steps: scores [steps, units of all texts]."""
         import numpy as np
 
         return np.concatenate([np.array(part.by_step, dtype=np.float64) for part in self.texts], axis=1)
@@ -165,12 +175,21 @@ class Explanation:
         """The explanation of one generated token, with all that came before it."""
         if not -len(self.steps) <= index < len(self.steps):
             raise InputError(f"token {index} is out of range: {len(self.steps)} were generated")
+        return self.step(index)
+
+    def step(self, index: int) -> Explanation:
+        """The explanation of one step alone: of a continuation's token, an entity, a mask or a label."""
+        if not -len(self.steps) <= index < len(self.steps):
+            raise InputError(f"step {index} is out of range: there are {len(self.steps)}")
         index %= len(self.steps)
         step = self.steps[index]
         likeliest = step.runner_up_probability is None or step.probability >= step.runner_up_probability
         return replace(
             self,
-            parts=tuple(_at_step(part, index, self._given if part is self.texts[-1] else None) for part in self.texts),
+            parts=tuple(
+                _at_step(part, index, self._given if self._writes and part is self.texts[-1] else None)
+                for part in self.texts
+            ),
             target=step.target,
             value=step.value,
             prediction=step.name if likeliest else step.runner_up,
@@ -186,8 +205,10 @@ class Explanation:
     @property
     def drawings(self) -> list[tuple[str, Any]]:
         """What is drawn, kind by kind: the package of the renderers, and what they take."""
-        if self.steps:
+        if self._writes:
             return [("relprop.render.generation", self._generation())]
+        if self.steps:
+            return [drawn for i in range(len(self.steps)) for drawn in self.step(i).drawings]
         sure = f" ({self.probability:.2f})" if self.probability is not None else ""
         prediction = f"{self.prediction}{sure}" if self.prediction else ""
         words = Words(self.method, self.target, self.value, prediction, self.signed, self.ledger is not None)
@@ -263,7 +284,7 @@ class Explanation:
         with damaged():
             parts = [part_class(one.pop("kind")).from_dict(one, image) for one in data["parts"]]
             ledger = Ledger.revived(data["ledger"])
-            steps = tuple(GeneratedToken.revived(step) for step in data["steps"])
+            steps = tuple(ExplainedStep.revived(step) for step in data["steps"])
             found = cls(**{**data, "parts": tuple(parts), "ledger": ledger, "steps": steps})
             found._check()
         return found
@@ -276,7 +297,7 @@ class Explanation:
         if not self.parts:
             raise ValueError("it has no parts")
         if any(len(part.by_step) != len(self.steps) for part in self.texts) or self._given < 0:
-            raise ValueError(f"{len(self.steps)} generated tokens do not fit the scores")
+            raise ValueError(f"{len(self.steps)} steps do not fit the scores")
         for part in self.texts:
             check_places(part.units, part.text)
         for ledger in (self.ledger, *(step.ledger for step in self.steps)):
@@ -293,24 +314,6 @@ def _at_step(part: TextPart, index: int, given: int | None) -> TextPart:
     stop = max(ends, default=part.written_from or 0)
     text = (*part.text[:-1], part.text[-1][:stop])
     return replace(part, text=text, units=part.units[:count], scores=part.by_step[index][:count], by_step=())
-
-
-def _joined(pieces: Sequence[GeneratedToken]) -> GeneratedToken:
-    """A word's numbers from those of its pieces."""
-    first = pieces[0]
-    if len(pieces) == 1:
-        return first
-    ledgers = [one.ledger for one in pieces if one.ledger is not None]
-    baselines = [one.baseline for one in pieces if one.baseline is not None]
-    return GeneratedToken(
-        tokens=tuple(token for one in pieces for token in one.tokens),
-        name=" + ".join(one.name for one in pieces),
-        target=" + ".join(one.target for one in pieces),
-        value=sum(one.value for one in pieces),
-        probability=prod(one.probability for one in pieces),
-        ledger=Ledger.summed(ledgers) if len(ledgers) == len(pieces) else None,
-        baseline=sum(baselines) if len(baselines) == len(pieces) else None,
-    )
 
 
 def _strongest(part: Part, count: int = 2) -> list[str]:

@@ -101,6 +101,24 @@ class TokenAt:
 
 
 @dataclass(frozen=True)
+class SumOf:
+    """The sum of a few logits: an entity of several words."""
+
+    tokens: tuple[TokenAt, ...]
+
+    def __call__(self, outputs: object) -> Tensor:
+        return torch.stack([token(outputs) for token in self.tokens]).sum(0)
+
+    @property
+    def __name__(self) -> str:
+        return " + ".join(token.__name__ for token in self.tokens)
+
+    @property
+    def terms(self) -> Terms:
+        return tuple((1, token) for token in self.tokens)
+
+
+@dataclass(frozen=True)
 class AtMask:
     """A masked language model's logit of a token (by id; None = the likeliest; a pair = a difference) at [MASK].
 
@@ -244,7 +262,7 @@ def is_own_function(target: object) -> bool:
     """Whether a target is a function of the caller, beyond reading single logits."""
     if isinstance(target, list):
         return bool(target) and all(map(is_own_function, target))
-    return callable(target) and not isinstance(target, Answer | Against | TokenAt | AtMask)
+    return callable(target) and not isinstance(target, Answer | Against | TokenAt | SumOf | AtMask)
 
 
 def name_of(target: object) -> str:
@@ -254,6 +272,12 @@ def name_of(target: object) -> str:
 def terms_of(target: object) -> Terms:
     """The signed terms of a target that is a sum; else the target itself."""
     return getattr(target, "terms", ((1, target),))
+
+
+def is_sum(target: object) -> bool:
+    """Whether a target, or one of a list, is a sum."""
+    each = target if isinstance(target, list) else [target]
+    return any(len(terms_of(one)) > 1 for one in each)
 
 
 def _each(target: object, batch: int) -> list[object]:

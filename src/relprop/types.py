@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 from relprop.errors import InputError
@@ -135,23 +136,44 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class GeneratedToken:
-    """One token of a continuation: what was explained of it, and how sure the model was."""
+class ExplainedStep:
+    """One of several numbers that an explanation explains, and how sure the model was.
 
-    tokens: tuple[int, ...]  # its id; several for a word made of sub-words
-    name: str  # the token in quotes
-    target: str  # what was explained: the token, or its difference from another
-    value: float  # the explained number: a logit, a difference of logits; summed for a word
-    probability: float  # of the token, given all before it; of a word, that of all its pieces
-    runner_up: str = ""  # the likeliest other token; none for a word of several
+    A token of a continuation, a masked token, an entity, or one of several labels.
+    """
+
+    tokens: tuple[int, ...]  # its id; several for a word made of sub-words; none for a label
+    name: str  # the token in quotes, or the label
+    target: str  # what was explained: the token or label, or its difference from another
+    value: float  # the explained number: a logit, a difference of logits; summed for a word or an entity of several
+    probability: float  # of the token, given all before it; of several tokens, that of all of them
+    runner_up: str = ""  # the likeliest other token or label; none for several tokens
     runner_up_probability: float | None = None
     ledger: Ledger | None = None
     baseline: float | None = None  # the value at the baseline, for methods that have one
 
     @classmethod
-    def revived(cls, data: Mapping[str, Any]) -> GeneratedToken:
+    def revived(cls, data: Mapping[str, Any]) -> ExplainedStep:
         """From what `dataclasses.asdict` made of one."""
         return cls(**{**data, "tokens": tuple(data["tokens"]), "ledger": Ledger.revived(data["ledger"])})
+
+    @classmethod
+    def joined(cls, pieces: Sequence[ExplainedStep]) -> ExplainedStep:
+        """A word's numbers from those of its pieces."""
+        first = pieces[0]
+        if len(pieces) == 1:
+            return first
+        ledgers = [one.ledger for one in pieces if one.ledger is not None]
+        baselines = [one.baseline for one in pieces if one.baseline is not None]
+        return cls(
+            tokens=tuple(token for one in pieces for token in one.tokens),
+            name=" + ".join(one.name for one in pieces),
+            target=" + ".join(one.target for one in pieces),
+            value=sum(one.value for one in pieces),
+            probability=prod(one.probability for one in pieces),
+            ledger=Ledger.summed(ledgers) if len(ledgers) == len(pieces) else None,
+            baseline=sum(baselines) if len(baselines) == len(pieces) else None,
+        )
 
 
 def _table(rows: Sequence[tuple[str, float | None]]) -> str:

@@ -54,7 +54,10 @@ def explain(
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Class name or index; 'A,B' for a difference; several are compared. Default: predicted."),
+        typer.Option(
+            help="Class name or index; 'A,B' for a difference; 'WORD,LABEL' for labels of words; several are compared. "
+            "Default: predicted."
+        ),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge sub-words to words.")] = False,
     drop_special: Annotated[bool, typer.Option("--drop-special", help="Leave out special tokens.")] = False,
@@ -94,6 +97,7 @@ def explain(
         outputs.check_folders()
     else:
         outputs.check_files()
+    from relprop.engine.model_call import is_tagger
     from relprop.explainer import Explainer
     from relprop.registry import METHODS
 
@@ -101,7 +105,8 @@ def explain(
     explainer = Explainer(lm or model or ("molecules" if smiles is not None else "pets" if paths else "sentiment"))
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
     whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
-    targets = [one if one in whole else class_target(one, explainer.labels) for one in target] if target else [None]
+    read = label_target if is_tagger(explainer.model) else class_target
+    targets = [one if one in whole else read(one, explainer.labels) for one in target] if target else [None]
     reads = explainer.reader.name
     if reads == "graphs":
         refuse("--{name} is not for graphs", words=words, contour=contour)
@@ -192,3 +197,19 @@ def class_target(target: str | None, labels: dict[int, str]) -> object:
         return target
     parts = [int(part) if re.fullmatch(r"\s*-?[0-9]+\s*", part) else part for part in target.split(",")]
     return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def label_target(target: str, labels: dict[int, str]) -> object:
+    """'B-LOC' alone, 'Berlin,B-LOC', '16:22,B-LOC' by characters, 'Berlin,B-LOC,O' for a difference.
+
+    The word may hold commas itself.
+    """
+    *rest, last = target.split(",")
+    if not rest or target in labels.values():
+        return target
+    label: object = last.strip()
+    if len(rest) > 1 and rest[-1].strip() in labels.values():
+        label = (rest.pop().strip(), label)
+    word = ",".join(rest)
+    characters = re.fullmatch(r"([0-9]+):([0-9]+)", word.strip())
+    return (int(characters[1]), int(characters[2])) if characters else word, label

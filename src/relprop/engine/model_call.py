@@ -184,6 +184,21 @@ def answers_questions(model: nn.Module) -> bool:
     return "start_positions" in inspect.signature(model.forward).parameters
 
 
+def is_tagger(model: nn.Module) -> bool:
+    """Whether the model labels every token: transformers tells it by the name of the class alone."""
+    return _is_for(model, "TokenClassification")
+
+
+def predicts_next_sentence(model: nn.Module) -> bool:
+    """Whether the model says if a text follows another."""
+    return _is_for(model, "NextSentencePrediction")
+
+
+def _is_for(model: nn.Module, task: str) -> bool:
+    """Whether it is, or derives from, a class of transformers for this task."""
+    return any(kind.__name__.endswith(f"For{task}") for kind in type(model).__mro__)
+
+
 def is_dispatched(model: nn.Module) -> bool:
     """Whether accelerate manages its weights, and loads offloaded ones for each module call."""
     return any(hasattr(module, "_hf_hook") for module in model.modules())

@@ -29,6 +29,7 @@ from relprop.engine.survey import (
 from relprop.engine.units import Rows
 from relprop.errors import InputError, RelpropError, unknown_name
 from relprop.rulebook import rulesets
+from relprop.targets import AtMask
 
 FIRST_CALLS = 4  # of a leaf that no state stands for: what they read shows which axes are features
 
@@ -176,7 +177,7 @@ def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, 
     Two tokens change places, once in the input and once in what is looked up: unless both give the same output, the
     part also enters through calls that are not tracked (a hash, a comparison, a product with the integers).
     """
-    other = _with_two_swapped(model, inputs, name)
+    other = _with_two_swapped(model, inputs, name, target)
     if other is None or not any(place.part == name and place.integer for place in plan.leaf_places):
         return False
 
@@ -203,17 +204,18 @@ def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, 
     return bool(_differ(edited, swapped).any())
 
 
-def _with_two_swapped(model: nn.Module, inputs: Mapping[str, Any], name: str) -> Tensor | None:
+def _with_two_swapped(model: nn.Module, inputs: Mapping[str, Any], name: str, target: Any) -> Tensor | None:
     """The integers with two of the first example exchanged.
 
     Never the first, the last, the least, the largest, or one that the model's config names: models look for such
-    tokens, to find the end of a text or its padding.
+    tokens, to find the end of a text or its padding. Nor the mask at which the target is read.
     """
     ids = inputs[name]
     row = ids[0].reshape(-1) if ids.dim() == 2 else ids[0].flatten(0, -2)[0]
     config = getattr(model, "config", None)
     settings = vars(config).items() if hasattr(config, "__dict__") else ()
     special = {value for key, value in settings if isinstance(value, int) and key.endswith(("_id", "_index"))}
+    special |= {one.mask_token for one in (target if isinstance(target, list) else [target]) if isinstance(one, AtMask)}
     special |= {int(row.min()), int(row.max()), int(row[0]), int(row[-1])}
     plain = [i for i in range(1, len(row) - 1) if int(row[i]) not in special]
     pair = next(((i, j) for i in plain for j in plain if int(row[i]) != int(row[j])), None)

@@ -235,6 +235,17 @@ def word_ends(text: str) -> list[int]:
     return [word.end() for word in _WORD.finditer("".join(plain))]
 
 
+def occurrences(piece: str, text: str) -> list[tuple[int, int]]:
+    """The characters of every place of a piece of text; those inside other words only where there are no others."""
+    piece = piece.strip()
+    if not piece:
+        return []
+    ends = {0, *word_ends(text)}
+    starts = [i for i in range(len(text)) if text.startswith(piece, i)]
+    starts = [i for i in starts if i in ends and i + len(piece) in ends] or starts
+    return [(start, start + len(piece)) for start in starts]
+
+
 def _segments(encoding: Any, count: int) -> list[int | None]:
     """Which text of a pair each token is from; None for special tokens."""
     try:

@@ -33,9 +33,12 @@ def explanations_json(by_input: ExplanationsByInput, words: bool, several: bool)
 def flat_explanation(one: Explanation) -> dict[str, Any]:
     """The explanation as clients of this protocol know it: version 1 of the saved form, which has no parts.
 
-    `Explanation.from_json` reads it. An explanation with inputs of several kinds keeps its parts, as version 2.
+    `Explanation.from_json` reads it. An explanation with inputs of several kinds, or with steps (one for each entity
+    or mask), keeps its parts, as version 2.
     """
     check_deadline()
+    if one.steps:
+        return dict(json.loads(one.to_json()))
     common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
     common["ledger"] = None if one.ledger is None else asdict(one.ledger)
     if len(one.texts) == len(one.parts):

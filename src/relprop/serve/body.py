@@ -17,6 +17,7 @@ from relprop.serve.limits import Limits, RefusedError, numbered, too_large
 from relprop.serve.options import options_schema, typed_options
 
 ClassName = int | str
+Term = ClassName | tuple[ClassName, ClassName]
 BodyKind = TypeVar("BodyKind", bound="Body")
 METHOD_SCHEMA: dict[str, Any] = {"enum": METHODS.names()}
 INSTANCES_SCHEMA: dict[str, Any] = {"items": INSTANCE_SCHEMA}
@@ -35,8 +36,10 @@ class Parameters(BaseModel):
         description="Several at once: each explanation is then a list, in this order.",
         json_schema_extra={"items": {"type": "string", **METHOD_SCHEMA}},
     )
-    target: ClassName | tuple[ClassName, ClassName] | None = Field(
-        None, description="A class by name or index, a pair for their difference; default: the predicted one."
+    target: ClassName | tuple[Term, Term] | None = Field(
+        None,
+        description="A class by name or index, a pair for their difference; a word, or its characters, and a label, or "
+        "a pair of labels; the number of a mask and a token; default: the predicted one.",
     )
     ledger: bool = Field(False, description="Itemise where the output went, for methods that have a ledger.")
     words: bool = Field(False, description="Texts: merge sub-words to words.")

@@ -22,7 +22,7 @@ from relprop.serve.body import ExplainRequest
 from relprop.serve.instances import ExplainerInput
 from relprop.serve.limits import Limits, RefusedError
 from relprop.serve.sizes import InputSizes
-from relprop.tasks.classes import ClassScore
+from relprop.tasks.classes import ClassScore, is_multi_label
 from relprop.tasks.token import TokenScore
 
 LOADING = "is being loaded"
@@ -138,22 +138,24 @@ class ServedModel:
     def _predictions(self, inputs: Sequence[ExplainerInput]) -> list[Prediction]:
         reader, task = self.explainer.reader, self.explainer.task
         queries = task.queries(inputs, [None] * len(inputs), None)
-        answers = [query.answer for query in queries if query.answer is not None]
-        if answers:
-            return [{"prediction": one.prediction, "probability": one.probability} for one in answers]
-        rows = [query.row for query in queries]
-        predictions: dict[int, Prediction] = {}
-        for batch in reader.batches(rows, len(rows)):
-            given = reader.inputs([rows[i] for i in batch])
-            chosen = predict(self.explainer.model, given, [queries[i].target for i in batch])
+        predictions: dict[int, Prediction] = {
+            i: {"prediction": query.answer.prediction, "probability": query.answer.probability}
+            for i, query in enumerate(queries)
+            if query.answer is not None
+        }
+        open_ones = [i for i in range(len(queries)) if i not in predictions]
+        for batch in reader.batches([queries[i].row for i in open_ones], len(queries)):
+            own = [open_ones[k] for k in batch]
+            given = reader.inputs([queries[i].row for i in own])
+            chosen = predict(self.explainer.model, given, [queries[i].target for i in own])
             assert chosen.rows is not None
-            predictions.update({i: self._top_classes(logits) for i, logits in zip(batch, chosen.rows, strict=True)})
-        return [predictions[i] for i in range(len(rows))]
+            predictions.update({i: self._top_classes(logits) for i, logits in zip(own, chosen.rows, strict=True)})
+        return [predictions[i] for i in range(len(queries))]
 
     def _top_classes(self, logits: Tensor) -> Prediction:
         if len(logits) < 2:
             return {"prediction": "", "probability": None, "value": logits[0].item()}
-        multi_label = config_value(self.explainer.model, "problem_type") == "multi_label_classification"
+        multi_label = is_multi_label(self.explainer.model)
         probabilities = logits.double().sigmoid() if multi_label else logits.double().softmax(-1)
         best, classes = probabilities.topk(min(TOP_CLASSES, len(probabilities)))
         pairs = zip(best.tolist(), classes.tolist(), strict=True)

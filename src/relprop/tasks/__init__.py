@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from relprop.engine.model_call import answers_questions, fills_masks, generates
+from relprop.engine.model_call import answers_questions, fills_masks, generates, is_tagger, predicts_next_sentence
 from relprop.readers import Reader
 from relprop.readers.text import TextReader
 from relprop.tasks.classes import ClassScore
@@ -32,6 +32,14 @@ def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
         from relprop.tasks.answers import AnswerSpan
 
         return AnswerSpan(model, reader)
+    if is_tagger(model):
+        from relprop.tasks.tags import TokenClass
+
+        return TokenClass(model, reader)
+    if predicts_next_sentence(model):
+        from relprop.tasks.next_sentence import NextSentence
+
+        return NextSentence(model, reader)
     if generates(model) or (fills_masks(model) and reader.tokenizer.mask_token_id is not None):
         from relprop.tasks.token import TokenScore
 

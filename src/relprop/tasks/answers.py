@@ -210,15 +210,13 @@ def _occurrences(answer: str, context: str) -> tuple[Characters, ...]:
     """Every place of the answer; those inside other words only where there are no others."""
     if not answer:
         return ()
-    ends = {0, *tokens.word_ends(context)}
-    starts = [i for i in range(len(context)) if context.startswith(answer, i)]
-    starts = [i for i in starts if i in ends and i + len(answer) in ends] or starts
-    if not starts:
+    places = tokens.occurrences(answer, context)
+    if not places:
         raise TargetError(
             f"the answer {answer!r} does not occur in the context; spell it as the context does, or give its "
             'characters (start, stop); target="" explains that there is no answer'
         )
-    return tuple((start, start + len(answer)) for start in starts)
+    return tuple(places)
 
 
 def _window(reads: Sequence[WindowLogits], wanted: Sequence[WantedAnswer], context: str) -> tuple[int, list[Span]]:

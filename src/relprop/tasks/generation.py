@@ -28,7 +28,7 @@ from relprop.render.text.part import TextPart
 from relprop.targets import Several, TokenAt
 from relprop.tasks.task import Task
 from relprop.tasks.token import TokenScore
-from relprop.types import Attribution, GeneratedToken, Ledger, Unit
+from relprop.types import Attribution, ExplainedStep, Ledger, Unit
 
 TOGETHER = 32  # tokens explained from one forward pass: what flows back to each is kept until all have
 RUNNER_UP = "runner-up"
@@ -340,11 +340,11 @@ class _Work:
 
 def _generated_tokens(
     task: TokenScore, logits: Tensor, ids: Sequence[int], others: Sequence[int | None]
-) -> Iterable[GeneratedToken]:
+) -> Iterable[ExplainedStep]:
     """How likely each token was, and which other one was likeliest; explained by nothing yet."""
     for row, token, other in zip(logits, ids, others, strict=True):
         probabilities, second = row.double().softmax(-1), _runner_up(row, token)
-        yield GeneratedToken(
+        yield ExplainedStep(
             tokens=(token,),
             name=task.class_name(token),
             target=task.target_name(str(token) if other is None else f"{token} - {other}"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from relprop.types import Attribution
+from relprop.types import Attribution, ExplainedStep
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Query:
     row: Any  # the reader's
     target: object  # as `relprop.attribute` takes it
     answer: Answered | None = None  # where the task asked the model before
+    steps: tuple[Query, ...] | None = None  # where several numbers of the example are explained: a query for each
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Answered:
     target: str
     prediction: str = ""
     probability: float | None = None
+    step: ExplainedStep | None = None  # where it is one of several numbers of the example; its value is not known yet
 
 
 class Task(Protocol):

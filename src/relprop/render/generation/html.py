@@ -14,7 +14,7 @@ from relprop.render.page import spans, subject, whole_page
 from relprop.render.text import html as text
 from relprop.render.text.layout import SEPARATOR, caption, cells
 from relprop.render.visible import visible
-from relprop.types import GeneratedToken
+from relprop.types import ExplainedStep
 
 FULL = 1000  # scores are told as thousandths of their row's strongest
 
@@ -179,7 +179,7 @@ def _data(one: GenerationMap) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _said(step: GeneratedToken) -> tuple[str, str]:
+def _said(step: ExplainedStep) -> tuple[str, str]:
     """A generated token with its value; how likely it was, and which other one was likeliest."""
     other = f", runner-up {visible(step.runner_up)} {step.runner_up_probability:.2f}" if step.runner_up else ""
     value = number(step.value).removeprefix("+")

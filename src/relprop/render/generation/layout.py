@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relprop.render.text.layout import SEPARATOR, Cell, cells
-from relprop.types import GeneratedToken, Heatmap, Unit
+from relprop.types import ExplainedStep, Heatmap, Unit
 
 CAUSES = 4  # strongest causes that a line names
 
@@ -17,7 +17,7 @@ class GenerationMap:
 
     units: tuple[Unit, ...]
     given: int  # how many units come before the generated ones
-    steps: tuple[GeneratedToken, ...]
+    steps: tuple[ExplainedStep, ...]
     scores: tuple[tuple[float, ...], ...]
     method: str
     shares: bool = True  # the scores are shares of the value
