@@ -25,15 +25,35 @@ class MapOrder:
         self._mixed: tuple[Tensor, Axes] | None = None
 
     def check_values(self, block_input: Tensor | None, values: Tensor, axes: Axes) -> None:
-        """The values that are mixed: row j must read row j of the block's input."""
-        rows = None if block_input is None or block_input.dim() != 3 else _rows_read(values, block_input)
+        """The values that are mixed: row j of every head must read row j of the block's input.
+
+        All heads together, since each reads the same rows; one by one only if together they are mixed.
+        """
+        batch, row = axes
+        if block_input is None or block_input.dim() != 3 or batch is None or values.dim() < 3:
+            self.unproved = True
+            return
+        by_row = values.movedim((batch, row), (0, 1))  # [batch, rows, heads, features]
+        if self._reads_own_rows(by_row.flatten(2), block_input):
+            return
+        for head in by_row.flatten(2, -2).unbind(2) if by_row.dim() > 3 else [by_row]:
+            self._check_rows(head, block_input)
+
+    @staticmethod
+    def _reads_own_rows(values: Tensor, block_input: Tensor) -> bool:
+        trial = MapOrder()
+        trial._check_rows(values, block_input)
+        return not (trial.differs or trial.unproved)
+
+    def _check_rows(self, values: Tensor, block_input: Tensor) -> None:
+        """Values [batch, rows, features]: each row must read the same row of the block's input."""
+        rows = _rows_read(values, block_input)
         if rows is None or rows.axis != -1 or bool(rows.empty.any()):
             self.unproved = True
             return
         position = torch.unravel_index(torch.arange(len(rows.low), device=rows.low.device), rows.grid)
-        for read, axis in enumerate(axes):
-            if axis is not None:
-                self._compare(position[axis % values.dim()], rows.low[:, read], rows.high[:, read])
+        for read, own in enumerate(position):
+            self._compare(own, rows.low[:, read], rows.high[:, read])
 
     def keep_mixed(self, mixed: Tensor, axes: Axes) -> None:
         """The product of weights and values, until the block's output is known."""
