@@ -1,6 +1,7 @@
 """Maps whose rows or columns are not the tokens, in their order, are refused or told; those that are, are read."""
 
 import math
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -54,25 +55,25 @@ SAME_ORDER: dict[str, Attend] = {
 
 
 class Block(nn.Module):
-    def __init__(self, attend: Attend) -> None:
+    def __init__(self, attend: Attend, heads: int = 2) -> None:
         super().__init__()
-        self.attend = attend
+        self.attend, self.heads = attend, heads
         self.query, self.key, self.value, self.out = (nn.Linear(16, 16) for _ in range(4))
         self.norm, self.last = nn.LayerNorm(16), nn.LayerNorm(16)
         self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 16)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (one(x).unflatten(-1, (2, 8)).transpose(1, 2) for one in (self.query, self.key, self.value))
+        q, k, v = (one(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in (self.query, self.key, self.value))
         x = self.norm(x + self.out(self.attend(q, k, v).transpose(1, 2).flatten(2)))
         return self.last(x + self.down(F.gelu(self.up(x))))
 
 
 class Classifier(nn.Module):
-    def __init__(self, attend: Attend) -> None:
+    def __init__(self, attend: Attend, heads: int = 2) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.table, self.head = nn.Embedding(50, 16), nn.Linear(16, 3)
-        self.layers = nn.ModuleList([Block(attend), Block(attend)])
+        self.layers = nn.ModuleList([Block(attend, heads), Block(attend, heads)])
         self.double().eval()
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -100,6 +101,37 @@ def test_the_same_order_is_read(attend: Attend, method: str) -> None:
     found, expected = (relprop.attribute(Classifier(one), IDS, 1, method) for one in (attend, plain))
     assert not found.warnings
     assert torch.allclose(found.scores, expected.scores, atol=1e-9)
+
+
+@pytest.mark.parametrize("attend", [plain, *SAME_ORDER.values()], ids=["plain", *SAME_ORDER])
+@pytest.mark.parametrize("heads", [4, 8, 16])
+def test_the_same_order_is_read_with_many_heads(attend: Attend, heads: int) -> None:
+    """Every head reads the same rows; for one example and for several."""
+    for ids in (IDS["input_ids"], IDS["input_ids"][:1], IDS["input_ids"][:1, :2]):
+        assert not relprop.attribute(Classifier(attend, heads), {"input_ids": ids}, 1, "rollout").warnings
+
+
+@pytest.mark.parametrize("heads", [8, 16])
+@pytest.mark.parametrize("attend", OTHER_ORDERS.values(), ids=OTHER_ORDERS)
+def test_another_order_is_refused_with_many_heads(attend: Attend, heads: int) -> None:
+    with pytest.raises(ModelError, match=r"another order|needs attention maps"):
+        relprop.attribute(Classifier(attend, heads), IDS, 1, "rollout")
+
+
+def test_another_order_of_some_heads_is_refused() -> None:
+    def every_second_flipped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = (torch.stack([one[:, 0::2], one[:, 1::2].flip(2)], 2).flatten(1, 2) for one in (k, v))
+        return weights(q, k) @ v
+
+    with pytest.raises(ModelError, match="another order"):
+        relprop.attribute(Classifier(every_second_flipped), IDS, 1, "rollout")
+
+
+@pytest.mark.parametrize(("name", "given"), [("sentiment", "dull."), ("molecules", "CCO")])
+def test_the_embedded_models_have_nothing_to_tell(name: str, given: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        relprop.Explainer(name)(given, method="rollout")
 
 
 @pytest.mark.parametrize("method", ["rollout", "attention_last"])

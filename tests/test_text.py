@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,16 @@ import torch
 
 from explanations import of_text
 from relprop.errors import InputError
-from relprop.readers.tokens import TruncationWarning, content, encode, limit_of, pad, parts_of, unpad
+from relprop.readers.tokens import (
+    TruncationWarning,
+    content,
+    encode,
+    limit_of,
+    pad,
+    parts_of,
+    unpad,
+    without_truncation_warnings,
+)
 from tokenizers_for_tests import bert, byte_level, roberta, roberta_style, tiny, wordpiece
 
 TOKENIZERS = {"wordpiece": wordpiece, "byte_level": byte_level, "roberta_style": roberta_style}
@@ -137,6 +147,18 @@ def test_cut_texts_are_reported():
     assert len(encoded.units) == len(encoded.ids["input_ids"]) == 5
     assert encoded.units[-1].special
     assert text[own(encoded)[-1].end :].strip() in encoded.cut
+
+
+def test_warnings_of_cut_texts_are_off_in_one_thread_alone():
+    """And Python's own filters, which all threads share, are left as they are."""
+    text, before = "the good movie is a dull plot", list(warnings.filters)
+    with without_truncation_warnings(), ThreadPoolExecutor(1) as other:
+        assert warnings.filters == before
+        assert encode(wordpiece(), text, 5).cut  # a warning would be an error
+        with pytest.warns(TruncationWarning):
+            other.submit(encode, wordpiece(), text, 5).result()
+    with pytest.warns(TruncationWarning):
+        encode(wordpiece(), text, 5)
 
 
 def test_cut_on_the_left_is_reported_as_such():

@@ -1,17 +1,23 @@
 """The user's model and torch's own state are as they were: after every method, after an error, and among threads."""
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from graph_models import MOLECULES, graphormer
 from models import skip_declined, tiny
 from relprop.attribution import attribute
 from relprop.errors import ModelError
+from relprop.graph import from_smiles
+from relprop.readers.graph import GraphReader
 from relprop.registry import METHODS
 
 NAMES = METHODS.names()
@@ -48,8 +54,8 @@ def state_of(model: Any) -> dict[str, Any]:
         "attributes": {name: sorted(vars(m)) for name, m in modules.items()},
         "own forward": [name for name, m in modules.items() if "forward" in vars(m)],
         "classes": {name: (type(m), type(m).forward, type(m).__call__) for name, m in modules.items()},
-        "config": repr(model.config.to_dict()),
-        "attention": model.config._attn_implementation,
+        "config": repr(vars(model.config)),
+        "attention": getattr(model.config, "_attn_implementation", None),
         "global hooks": [dict(getattr(torch_state, kind)) for kind in GLOBAL_HOOKS],
         "modes": torch.overrides._get_current_function_mode_stack(),
         "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
@@ -259,45 +265,74 @@ def test_a_training_step_goes_on_as_before() -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
+def threaded_models() -> dict[str, tuple[Any, dict[str, Tensor]]]:
+    """Models of texts, prompts, pictures and graphs, and their inputs; fresh ones, equal to the bit."""
+    names = ("BertForSequenceClassification", "LlamaForSequenceClassification", "ViTForImageClassification")
+    found: dict[str, tuple[Any, dict[str, Tensor]]] = {name: tiny(name, torch.float32) for name in names}
+    graphs = graphormer(MOLECULES, dtype=torch.float32)
+    found["Graphormer"] = (graphs, GraphReader(graphs).inputs([from_smiles("CCO"), from_smiles("C=CN")]))
+    for number, (model, _) in enumerate(found.values()):
+        model.train(number % 2 == 0)
+    return found
+
+
+@dataclass(frozen=True)
+class ThreadedCall:
+    """One call of one of these models."""
+
+    model: str
+    method: str
+    options: dict[str, bool]
+    given: dict[str, Tensor]
+
+    def scores(self, models: dict[str, tuple[Any, dict[str, Tensor]]]) -> Tensor:
+        return explain(models[self.model][0], self.given, self.method, **self.options)
+
+
+def threaded_calls(models: dict[str, tuple[Any, dict[str, Tensor]]]) -> list[ThreadedCall]:
+    """Every method on every model: batches, single examples and shorter texts, with ledgers and checkpoints too."""
+    calls = []
+    for (name, (_, inputs)), method in product(models.items(), NAMES):
+        given = [inputs, {key: value[1:] for key, value in inputs.items()}]
+        if "input_ids" in inputs:
+            given.append({key: value[:, :5] for key, value in inputs.items()})
+        switches = [{}, *({one: True} for one in ("ledger", "checkpoint") if one in METHODS[method].options)]
+        calls += [ThreadedCall(name, method, options, one) for options, one in product(switches, given)]
+    return calls
+
+
 def run_threads(calls_each: int) -> None:
-    """8 threads with mixed methods, targets and lengths on one model in training mode: bitwise the numbers of one."""
-    model, inputs = tiny("BertForSequenceClassification", torch.float32)
-    model.train()
-    work = [
-        (method, {name: value[:, :length] for name, value in inputs.items()}, options)
-        for method in NAMES
-        for length in (5, 7)
-        for options in ([{}, {"checkpoint": True}] if "checkpoint" in METHODS[method].options else [{}])
-    ]
-    expected = [explain(model, given, method, **options) for method, given, options in work]
-    before = state_of(model)
+    """8 threads with mixed calls on 4 models, half of them in training mode: bitwise the numbers of one thread.
+
+    The threads meet models that were never explained before, so that they also fill relprop's caches together.
+    """
+    alone, models = threaded_models(), threaded_models()
+    work = threaded_calls(alone)
+    turns = [random.Random(thread).choices(range(len(work)), k=calls_each) for thread in range(8)]
+    expected = {index: work[index].scores(alone) for index in sorted({one for turn in turns for one in turn})}
+    before = {name: state_of(model) for name, (model, _) in models.items()}
     start = threading.Barrier(8)
 
-    def run(thread: int) -> list[int]:
+    def run(turn: list[int]) -> list[int]:
         start.wait()
-        wrong = []
-        for turn in range(calls_each):
-            index = (thread * 5 + turn * 3) % len(work)
-            method, given, options = work[index]
-            if not torch.equal(explain(model, given, method, **options), expected[index]):
-                wrong.append(index)
-        return wrong
+        return [index for index in turn if not torch.equal(work[index].scores(models), expected[index])]
 
     with ThreadPoolExecutor(8) as pool:
-        wrong = [index for found in pool.map(run, range(8)) for index in found]
-    assert not wrong, {work[index][0] for index in wrong}
-    assert_untouched(before, model)
+        wrong = [index for found in pool.map(run, turns) for index in found]
+    assert not wrong, {(work[index].model, work[index].method) for index in wrong}
+    for name, (model, _) in models.items():
+        assert_untouched(before[name], model)
 
 
 def test_threads() -> None:
-    """8 threads x 25 calls."""
+    """8 threads x 25 calls over 4 models."""
     run_threads(25)
 
 
 @pytest.mark.slow
 def test_many_calls_in_threads() -> None:
-    """8 threads x 200 calls."""
-    run_threads(200)
+    """8 threads x 1,000 calls over 4 models."""
+    run_threads(1_000)
 
 
 def test_a_thread_that_fails_does_not_disturb_the_others() -> None:

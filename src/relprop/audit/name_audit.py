@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,7 @@ from relprop.explanation import Explanation
 from relprop.model_config import model_name
 from relprop.progress import tracked
 from relprop.readers.text import TextReader
-from relprop.readers.tokens import TruncationWarning, parts_of
+from relprop.readers.tokens import parts_of, without_truncation_warnings
 from relprop.registry import METHODS
 from relprop.tasks.answers import AnswerSpan
 from relprop.tasks.token import TokenScore
@@ -187,8 +186,7 @@ def _relevance(explanation: Explanation, place: Place) -> float | None:
 
 def _explain(explainer: Explainer, texts: list[str], asked: dict[str, Any]) -> list[Explanation]:
     """The explanations, without warnings about texts that are cut: mentions that are lost are counted instead."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TruncationWarning)
+    with without_truncation_warnings():
         found: list[Explanation] = explainer(texts, progress=False, **asked) if texts else []
     return found
 

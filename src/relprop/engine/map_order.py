@@ -25,15 +25,20 @@ class MapOrder:
         self._mixed: tuple[Tensor, tuple[int | None, int]] | None = None
 
     def check_values(self, block_input: Tensor | None, values: Tensor, axes: Axes) -> None:
-        """The values that are mixed: row j must read row j of the block's input."""
+        """The values that are mixed: row j of every head must read row j of the block's input.
+
+        All heads together, since each reads the same rows; one by one only if together they are mixed.
+        """
         if block_input is None or block_input.dim() != 3:
             self.unproved = True
             return
-        heads = values.movedim(axes, (0, 1))
-        rows = _rows_read(heads.flatten(2), block_input)  # all heads of a row together: each reads the same
-        if rows is None:  # heads may differ in their order
-            self._check(_rows_read(heads.flatten(2, -2).select(2, 0), block_input), (0, 1))
-        self._check(rows, (0, 1))
+        by_row = values.movedim(axes, (0, 1))  # [batch, rows, heads, features]
+        rows = _rows_read(by_row.flatten(2), block_input)
+        if rows is not None or by_row.dim() < 4:
+            self._check(rows, (0, 1))
+            return
+        for head in by_row.flatten(2, -2).unbind(2):
+            self._check(_rows_read(head, block_input), (0, 1))
 
     def keep_mixed(self, mixed: Tensor, axes: tuple[int | None, int]) -> None:
         """The product of weights and values, until the block's output is known. No batch axis: it is of one example."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +27,8 @@ def opened_picture(given: object) -> Picture:
     """A path, a Pillow image or an array as a picture of three colours, turned upright."""
     if isinstance(given, str | os.PathLike):
         with _reading(f'"{os.fsdecode(given):.200}"'), Image.open(given) as image:
+            if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+                raise Image.DecompressionBombError  # Pillow itself only warns up to twice of it
             return _upright(image)
     if isinstance(given, Image.Image):
         with _reading("the image"):
@@ -43,9 +44,7 @@ def opened_picture(given: object) -> Picture:
 def _reading(name: str) -> Iterator[None]:
     """What Pillow cannot read, said in a sentence: damaged files make it raise errors of every kind."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            yield
+        yield
     except InputError:
         raise
     except FileNotFoundError:

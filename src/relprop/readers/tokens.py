@@ -6,7 +6,9 @@ import re
 import unicodedata
 import warnings
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +34,19 @@ _JOINS = {"Mn", "Mc", "Me", "Cf"}  # Unicode's accents, vowel signs and joiners:
 
 class TruncationWarning(UserWarning):
     """A text was longer than the model can read."""
+
+
+_truncation_is_told: ContextVar[bool] = ContextVar("truncation_is_told", default=True)
+
+
+@contextmanager
+def without_truncation_warnings() -> Iterator[None]:
+    """Texts are cut without a warning, in this thread alone: `warnings.catch_warnings` would change all threads."""
+    token = _truncation_is_told.set(False)
+    try:
+        yield
+    finally:
+        _truncation_is_told.reset(token)
 
 
 @dataclass(frozen=True)
@@ -104,7 +119,7 @@ def encode(tokenizer: Any, text: object, limit: int | None) -> TokenRow:
         raise InputError(f"{none} the text {parts[0]!r:.60}")
     size = f"{count} tokens, {limit}" if tokenised else f"{sum(map(len, parts)):,} characters, {len(units)} tokens"
     note = f"the text has {size} are read: {_lost(parts, units)}" if cut else None
-    if note:
+    if note and _truncation_is_told.get():
         warnings.warn(note, TruncationWarning, stacklevel=2)
     return TokenRow(ids_of(tokenizer, kept), units, note, parts)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +15,7 @@ from relprop.explanation import Explanation
 from relprop.heads import Heads, known_heads
 from relprop.model_config import config_value
 from relprop.readers.text import TextReader
-from relprop.readers.tokens import TruncationWarning
+from relprop.readers.tokens import without_truncation_warnings
 from relprop.serve.body import ExplainRequest
 from relprop.serve.instances import ExplainerInput
 from relprop.serve.limits import Limits, RefusedError
@@ -120,12 +118,12 @@ class ServedModel:
         self, request: ExplainRequest, inputs: Sequence[ExplainerInput], targets: Sequence[Any]
     ) -> Sequence[Result]:
         """The results of one batch."""
-        with _cuts_unsaid():
+        with without_truncation_warnings():  # the explanation has its own note of it
             return self._explanations(request, inputs, targets) if request.methods else self._predictions(inputs)
 
     def check_work(self, request: ExplainRequest, inputs: Sequence[ExplainerInput], limits: Limits) -> None:
         """Raises if the request takes too much work; texts may be read for it."""
-        with _cuts_unsaid():
+        with without_truncation_warnings():  # the explanation has its own note of it
             self.sizes.check(request, inputs, limits)
 
     def _explanations(
@@ -165,11 +163,3 @@ class ServedModel:
     def _class_name(self, index: int) -> str:
         task = self.explainer.task
         return task.class_name(index) if isinstance(task, ClassScore) else str(index)
-
-
-@contextmanager
-def _cuts_unsaid() -> Iterator[None]:
-    """Without warnings of texts that are cut: the explanation has its own note of it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TruncationWarning)
-        yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from relprop.errors import InputError
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
 from relprop.readers.text import TextReader
-from relprop.readers.tokens import TruncationWarning
+from relprop.readers.tokens import without_truncation_warnings
 from relprop.registry import METHODS
 from relprop.tasks import Query
 from relprop.types import Attribution
@@ -61,8 +60,7 @@ def make_batches(job: CellJob) -> tuple[Measurements, Sequence[Batch]]:
 def batches_for(job: CellJob, targets: Sequence[Any] | None) -> tuple[Measurements, Sequence[Batch]]:
     """The same with one target per example; None: what the model predicts."""
     explainer, given = job.explainer, [example.text for example in job.examples]
-    with warnings.catch_warnings():  # long texts are cut on purpose
-        warnings.simplefilter("ignore", TruncationWarning)
+    with without_truncation_warnings():  # long texts are cut on purpose
         queries = explainer.task.queries(given, targets or [None] * len(given), job.task.max_length)
     groups = explainer.reader.batches([query.row for query in queries], job.task.batch_size)
     batches = []
