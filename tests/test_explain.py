@@ -433,7 +433,7 @@ MAPPED = ["gradient_x_input", "rollout", "gae", "cam", "grad_cam", "grad_sam", "
 
 def test_several_methods_share_one_pass(explainer):
     """What each gives alone, from a single forward pass: attention, gradients and relevance."""
-    explainer("good")  # where a model's scores are read is found once
+    explainer(["so so", TEXT], method=MAPPED)  # where scores are read, and that a batch keeps them, is found once
     calls = []
     handle = explainer.model.register_forward_pre_hook(lambda *_: calls.append(1))
     try:
