@@ -21,6 +21,7 @@ from relprop.engine.capture import CaptureOptions
 from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation, to_html
+from relprop.methods.examples import single_example
 from relprop.registry import METHODS
 from relprop.render.text.figure import draw
 from relprop.rulebook import rulesets
@@ -448,15 +449,17 @@ def test_every_method_answers(architecture: str) -> None:
 def test_only_the_answer_feeds_the_target(architecture: str, rules: Any) -> None:
     """The read-out is the answer's row, and all that reaches the last block's map comes through it."""
     model, inputs = tiny_model(architecture)
-    seen = propagate(model, inputs, TARGETS, rules, capture=CaptureOptions()).captured
-    assert seen is not None
-    expected = torch.zeros(seen.readout().shape, dtype=torch.bool)
-    expected[0, 2] = expected[1, 4] = True
-    assert torch.equal(seen.readout() > 0, expected)
-    assert seen.readout().sum(1).tolist() == pytest.approx([1, 1])
-    arrived = seen.maps[-1].arrived
-    assert arrived is not None
-    assert torch.equal(arrived.abs().sum((1, 3)) > 0, expected)
+    for number, row in enumerate((2, 4)):
+        one = single_example(inputs, number)
+        seen = propagate(model, one, TARGETS[number : number + 1], rules, capture=CaptureOptions()).captured
+        assert seen is not None
+        expected = torch.zeros(seen.readout().shape, dtype=torch.bool)
+        expected[0, row] = True
+        assert torch.equal(seen.readout() > 0, expected)
+        assert seen.readout().sum(1).tolist() == pytest.approx([1])
+        arrived = seen.maps[-1].arrived
+        assert arrived is not None
+        assert torch.equal(arrived.abs().sum((1, 3)) > 0, expected)
 
 
 # Saved and drawn
