@@ -18,7 +18,7 @@ from relprop.engine.propagation import Propagation
 from relprop.engine.restoring import restoring
 from relprop.engine.sources import At, Edit, MisfitError, Sources
 from relprop.engine.survey import ReadingPlan
-from relprop.errors import ModelError
+from relprop.errors import ModelError, UnruledOpError
 from relprop.rulebook import rulesets
 from relprop.targets import ChosenTarget
 
@@ -85,6 +85,8 @@ def map_order(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> MapOr
                 capture.finish()
         except MisfitError:
             continue
+        except UnruledOpError:  # an operation without a gradient
+            break
         return order
     unknown = MapOrder()
     unknown.unproved = True
