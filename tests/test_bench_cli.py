@@ -25,6 +25,7 @@ from relprop.progress import live_count
 GOLDEN = Path(__file__).parent / "golden"
 INTERRUPTED = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background may ignore it
 from relprop.bench.store import Store
 from relprop.cli import main
 

@@ -82,7 +82,7 @@ def test_two_heads_of_one_trunk(student: pets_training.PetStudent, data: Path, t
     heads = on_breeds.two_heads(tmp_path / "student.pt")
     pets = on_breeds.draw_both(heads, data, 15, 0)
     assert 0 < len(pets) < 15  # the breed is right of 15, the species of some
-    examples = [things[0].example.resized(24, 24) for things in pets[0].source.open(pets, {})]
+    examples = [things[0].example.resized(24, 24) for things in pets[0].open_pictures(pets, {})]
     images = [one.image for one in examples]
     inputs = heads.species.inputs(images)["pixel_values"]
     with torch.no_grad():
