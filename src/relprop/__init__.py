@@ -16,6 +16,9 @@ _HOMES = {
     "Explanation": "relprop.explanation",
     "attribute": "relprop.attribution",
     "check": "relprop.checking",
+    "compare": "relprop.explanation_list",
+    "load": "relprop.explanation_list",
+    "methods": "relprop",
     "rules": "relprop.attribution",
     "Attribution": "relprop.types",
     "Ledger": "relprop.types",
@@ -33,7 +36,10 @@ __all__ = [
     "__version__",
     "attribute",
     "check",
+    "compare",
     "explain",
+    "load",
+    "methods",
     "rules",
 ]
 
@@ -43,6 +49,8 @@ if TYPE_CHECKING:
     from relprop.errors import RelpropError
     from relprop.explainer import Explainer, explain
     from relprop.explanation import Explanation
+    from relprop.explanation_list import compare, load
+    from relprop.methods import methods
     from relprop.types import Attribution, Ledger, Unit
 
 
@@ -54,6 +62,8 @@ def __getattr__(name: str) -> object:
     name = _FORMER.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module 'relprop' has no attribute {name!r}")
+    if name == "methods":  # the package, which can be called
+        return import_module("relprop.methods")
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

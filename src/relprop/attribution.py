@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import relprop.methods  # noqa: F401  (fills the registry)
 from relprop.engine.forward_passes import predict
 from relprop.engine.model_call import answers_questions, check_visible, is_dispatched, unwrapped
 from relprop.engine.propagation import Propagation
 from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError, RelpropWarning
+from relprop.methods import DEFAULT
 from relprop.methods.examples import explain_batch
 from relprop.model_config import config_value
 from relprop.padding import lets_through
@@ -25,7 +25,7 @@ from relprop.rulebook.rulesets import RuleSet, ruleset
 from relprop.targets import Several, is_sum, name_of, terms_of
 from relprop.types import Attribution, Entry, Ledger
 
-DEFAULT_METHOD = "lrp_conservative"
+DEFAULT_METHOD = DEFAULT
 
 
 @restoring
@@ -43,7 +43,7 @@ def attribute(
     lists the methods; `options` are the method's own.
     """
     record = METHODS[method]
-    record.check(options)
+    record.check(options, attribute)
     if isinstance(target, Several) and not record.several:
         raise InputError(f'method "{record.name}" explains one target at a time')
     model = check_model(model)

@@ -45,9 +45,15 @@ class UnruledOpError(RelpropError):
     """Relevance reached an operation for which the rule set has no rule."""
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest known name as the rest of a sentence; nothing where none is near."""
+    near = get_close_matches(name, list(known), n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str], hint: str = "") -> UnknownNameError:
     """An error that repeats the name and suggests the nearest known one."""
     choices = sorted(known)
-    near = get_close_matches(str(name), choices, n=1)
-    guess = f'; did you mean "{near[0]}"?' if near else f"; known: {', '.join(choices)}" if len(choices) < 12 else ""
+    known_names = f"; known: {', '.join(choices)}" if len(choices) < 12 else ""
+    guess = did_you_mean(str(name), choices) or known_names
     return UnknownNameError(f'{kind} "{name}" is unknown{guess}{f" ({hint})" if hint else ""}')

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -15,7 +15,8 @@ from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
 from relprop.errors import InputError, TargetError
 from relprop.explanation import Explanation
-from relprop.loading import load
+from relprop.listing import as_list
+from relprop.loading import EMBEDDED, load, load_processor
 from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.text import TextReader
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from relprop.evaluation import Evaluation
     from relprop.heads import Heads
 
+Examples = list[Any] | Iterator[Any]
 Asked = dict[str, dict[str, object]]  # per method its options
 
 
@@ -36,7 +38,8 @@ class Explainer:
     """Explains texts, images or graphs with one model.
 
     `Explainer(model, tokenizer)`, `Explainer(model, image_processor)`, `Explainer(graph_model)`,
-    `Explainer(pipeline)`, `Explainer("folder")`. `reader` and `task` are chosen by the model, and can be given.
+    `Explainer(pipeline)`, `Explainer("folder")`. A tokenizer or processor may be named by its folder or hub id.
+    `reader` and `task` are chosen by the model, and can be given.
     """
 
     def __init__(
@@ -53,9 +56,17 @@ class Explainer:
             own = getattr(model, "tokenizer", None) or getattr(model, "image_processor", None)
             model, tokenizer = model.model, own if tokenizer is None else tokenizer
         self.model: Any = check_model(model)
+        if isinstance(tokenizer, str | Path):
+            tokenizer = load_processor(tokenizer, self.model)
         self.tokenizer = tokenizer
         self.reader = reader_of(self.model, tokenizer) if reader is None else reader
         self.task = task_of(self.model, self.reader) if task is None else task
+
+    def __repr__(self) -> str:
+        """The model's class, what it reads, and its classes."""
+        names = list(self.labels.values())
+        shown = ", ".join(names[:4]) + (f", ... ({len(names)} classes)" if len(names) > 4 else "")
+        return f"Explainer({type(self.model).__name__} of {self.reader.name}{f': {shown}' if names else ''})"
 
     @property
     def labels(self) -> dict[int, str]:
@@ -72,9 +83,9 @@ class Explainer:
         return self.reader.heads
 
     @overload
-    def __call__(self, given: list[Any], *, method: list[str], **options: Any) -> list[list[Explanation]]: ...
+    def __call__(self, given: Examples, *, method: list[str], **options: Any) -> list[list[Explanation]]: ...
     @overload
-    def __call__(self, given: list[Any], *, method: str = ..., **options: Any) -> list[Explanation]: ...
+    def __call__(self, given: Examples, *, method: str = ..., **options: Any) -> list[Explanation]: ...
     @overload
     def __call__(self, *, question: list[str], method: list[str], **options: Any) -> list[list[Explanation]]: ...
     @overload
@@ -97,11 +108,14 @@ class Explainer:
         batch_size: int = 32,
         ledger: bool | None = None,
         special: str = "keep",
+        words: bool = False,
         max_length: int | None = None,
         progress: bool | None = None,
         **options: Any,
     ) -> Any:
-        """Explain one text, one pair of texts (a tuple), one image, one graph, or a list of these.
+        """Explain one text, one pair of texts (a tuple), one image, one graph, or several of these.
+
+        Several: a list, a generator, a series of pandas, a flat array of texts.
 
         An image is a path, a picture or an array; a graph is a `Graph`, a SMILES, or one of networkx or of PyTorch
         Geometric. Returns an `Explanation`, or a list of them for a list, in the order given. A list of methods gives
@@ -113,7 +127,8 @@ class Explainer:
         the explanation's `steps`. Masked language models explain the token at each mask.
 
         `ledger`: itemise where the output went; None does so for a single example. `special="drop"` leaves out special
-        tokens. Other options are the method's own; with several methods, each takes those that it has.
+        tokens; `words=True` merges sub-words to words. Other options are the method's own; with several methods, each
+        takes those that it has.
 
         Question answering: `question` and `context`; `target` is "start", "end", an answer of the context (its text, or
         its characters), "" for no answer, a pair of answers, or None for the predicted one.
@@ -123,13 +138,12 @@ class Explainer:
         or each "runner-up".
         """
         if question is not None or context is not None:
-            from relprop.tasks.answers import paired
-
-            given = paired(given, question, context)
-        methods = method if isinstance(method, list) else [method]
-        single = not isinstance(given, list)
-        every: list[object] = given if isinstance(given, list) else [given]
+            given = self._question(given, question, context)
+        methods = list(method) if isinstance(method, list | tuple) else [method]
+        several = as_list(given)
+        single, every = several is None, [given] if several is None else several
         _check(special, batch_size, max_length, methods)
+        _check_options(methods, options, self.__call__)
         if (generate, continuation, against) != (None, None, None):
             from relprop.tasks.generation import Generation, continued
 
@@ -147,9 +161,11 @@ class Explainer:
             done = self._explained(queries, asked, batch_size, progress)
         if special == "drop":
             done = [[one.without_special() for one in each] for each in done]
+        if words:
+            done = [[one.words() for one in each] for each in done]
         order = [list(asked).index(name) for name in methods]  # the same method may be named twice
         done = [[each[k] for k in order] for each in done]
-        results = done if isinstance(method, list) else [each[0] for each in done]
+        results = done if isinstance(method, list | tuple) else [each[0] for each in done]
         return results[0] if single else results
 
     def _explained(
@@ -193,6 +209,17 @@ class Explainer:
             signed=METHODS[found.method].signed,
         )
         return explanation, answer
+
+    def _question(self, given: object, question: object, context: object) -> object:
+        """Questions with their contexts; refused where the task does not answer any."""
+        from relprop.tasks.answers import paired
+
+        if not getattr(self.task, "takes_questions", False):
+            raise InputError(
+                f"question and context are for models that answer questions, and {type(self.model).__name__} does not: "
+                "give the text itself, or a pair of texts as a tuple"
+            )
+        return paired(given, as_list(question) or question, as_list(context) or context)
 
     def _options(
         self, method: str, options: dict[str, object], ledger: bool | None, single: bool, several: bool
@@ -244,6 +271,7 @@ class Explainer:
         if not given or not methods:
             raise InputError(f"there is nothing to compare: {len(given)} {self.reader.name}, {len(methods)} methods")
         _check("keep", batch_size, None, list(methods))
+        _check_options(methods, options, self.evaluate)
         queries = self.task.queries(given, self._each(labels, len(given)), None)
         asked = {METHODS[name].name: self._options(name, options, False, False, True) for name in methods}
         parts, order = [], []
@@ -278,7 +306,7 @@ class Explainer:
         return [self.task.target(one) for one in self._each(target, count)]
 
     def _each(self, target: object, count: int) -> list[object]:
-        if isinstance(target, Tensor):
+        if hasattr(target, "tolist"):  # a tensor, an array, a series
             target = target.tolist()
         each = target if isinstance(target, list) else [target] * count
         if len(each) != count:
@@ -297,19 +325,40 @@ def _check(special: str, batch_size: int, max_length: int | None, methods: list[
             raise InputError(f"{name} must be {kind}at least 1, got {number!r:.80}")
 
 
-@cache
-def _embedded() -> Explainer:
-    return Explainer("sentiment")
+def _check_options(methods: Sequence[str], options: Iterable[str], call: Callable[..., Any]) -> None:
+    """Raise for an option that none of the methods has; `call`: whose arguments may have been meant."""
+    records = [METHODS[name] for name in methods]
+    for option in options:
+        if not any(option in record.options for record in records):
+            records[0].check([option], call)
+
+
+@lru_cache(maxsize=2)
+def _loaded(model: str, tokenizer: str | Path | None, stamp: object) -> Explainer:
+    return Explainer(model, tokenizer)
+
+
+def _explainer(model: Any, tokenizer: Any) -> Explainer:
+    """A named model is loaded once, until the files of its folder change."""
+    if not isinstance(model, str | Path) or not isinstance(tokenizer, str | Path | None):
+        return Explainer(model, tokenizer)
+    folder = Path(EMBEDDED.get(str(model), model)).expanduser()
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    stamp = tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return _loaded(str(model), tokenizer, stamp)
 
 
 @overload
-def explain(text: list[Any], *, method: list[str], **options: Any) -> list[list[Explanation]]: ...
+def explain(text: Examples, *, method: list[str], **options: Any) -> list[list[Explanation]]: ...
 @overload
-def explain(text: list[Any], *, method: str = ..., **options: Any) -> list[Explanation]: ...
+def explain(text: Examples, *, method: str = ..., **options: Any) -> list[Explanation]: ...
 @overload
-def explain(text: Any, *, method: list[str], **options: Any) -> list[Explanation]: ...
+def explain(text: Any = ..., *, method: list[str], **options: Any) -> list[Explanation]: ...
 @overload
-def explain(text: Any, *, method: str = ..., **options: Any) -> Explanation: ...
-def explain(text: Any, **options: Any) -> Any:
-    """Explain with the embedded sentiment model: no download. Takes what `Explainer.__call__` takes."""
-    return _embedded()(text, **options)
+def explain(text: Any = ..., *, method: str = ..., **options: Any) -> Explanation: ...
+def explain(text: Any = None, *, model: Any = "sentiment", tokenizer: Any = None, **options: Any) -> Any:
+    """Explain with a model, by default the embedded one of sentiment: no download.
+
+    `model` and `tokenizer` are what `Explainer` takes, the options what `Explainer.__call__` takes.
+    """
+    return _explainer(model, tokenizer)(text, **options)

@@ -234,7 +234,7 @@ class Explanation:
         return to_html([self])
 
     def _repr_html_(self) -> str:
-        return _html(_by_kind([self]), full_page=False)
+        return to_html([self], full_page=False)
 
     def save(self, path: str | os.PathLike[str], *, contour: Contour = None) -> None:
         """Write .html, .json, .png, .svg or .pdf, by the ending of the name; a file is replaced whole or not at all."""
@@ -341,11 +341,11 @@ def show(explanations: Sequence[Explanation]) -> None:
         console.print(import_module(f"{rendering}.terminal").terminal(drawings))
 
 
-def to_html(explanations: Sequence[Explanation], *, contour: Contour = None) -> str:
-    """One self-contained page for several explanations, stacked for comparison."""
+def to_html(explanations: Sequence[Explanation], *, contour: Contour = None, full_page: bool = True) -> str:
+    """One self-contained page for several explanations, stacked for comparison; or the fragment for a notebook."""
     kinds = _by_kind(explanations, contour)
-    if len(kinds) == 1:
-        return _html(kinds, full_page=True)
+    if len(kinds) == 1 or not full_page:
+        return _html(kinds, full_page=full_page)
     from relprop.render.page import IMAGES, whole_page
 
     return whole_page(_html(kinds, full_page=False), "Relevance of the inputs", IMAGES)

@@ -29,7 +29,10 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
 def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
-    """Model in eval mode and tokenizer or image processor (its own, unless given): embedded, a folder, or a hub id."""
+    """Model in eval mode and tokenizer or image processor: embedded, a folder, or a hub id.
+
+    The tokenizer is the model's own, unless one is given.
+    """
     given = str(EMBEDDED.get(str(name), name))
     with _as_model_errors(f'"{name}" cannot be loaded', given):
         where = os.path.expanduser(given)
@@ -51,9 +54,17 @@ def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
             model = own.load(folder) if own else _load_model(source)
         _check_numbers(source, model, stored.whole)
         if tokenizer is None and not own:
-            reads_pixels = getattr(model, "main_input_name", "") == "pixel_values"
-            tokenizer = _load_image_processor(source) if reads_pixels else _load_tokenizer(source, model)
+            tokenizer = load_processor(source, model)
     return model, tokenizer
+
+
+def load_processor(name: str | Path, model: nn.Module) -> Any:
+    """The tokenizer or image processor of this name that a model reads with: embedded, a folder, or a hub id."""
+    where = os.path.expanduser(str(EMBEDDED.get(str(name), name)))
+    if not os.path.isdir(where) and (isinstance(name, Path) or not _HUB_ID.fullmatch(name)):
+        raise ModelError(f'there is no folder "{name}" with a tokenizer or processor')
+    reads_pixels = getattr(model, "main_input_name", "") == "pixel_values"
+    return _load_image_processor(where) if reads_pixels else _load_tokenizer(where, model)
 
 
 def _settings(folder: Path) -> dict[str, Any]:

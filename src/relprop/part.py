@@ -37,6 +37,10 @@ class Part(ABC):
         def units(self) -> Sequence[Any]:
             """What the scores belong to, in their order."""
 
+    def __repr__(self) -> str:
+        """Short: how many units there are, and what their scores come to."""
+        return f"{type(self).__name__}({self.name}: {len(self.units)} units, sum of scores {self.total:+.2f})"
+
     @property
     @abstractmethod
     def total(self) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from relprop.errors import InputError, unknown_name
+from relprop.errors import InputError, did_you_mean, unknown_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -17,7 +17,7 @@ def _one_pass(units: int, options: Mapping[str, Any]) -> int:
     return 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record(Generic[F]):
     """A registered function and what a user or a test must know of it."""
 
@@ -34,6 +34,10 @@ class Record(Generic[F]):
     two_way: bool = False  # its pass carries the gradient and relevance, so that it serves most other methods too
     passes: Callable[[int, Mapping[str, Any]], int] = _one_pass  # or steps like them, by an example's units and options
 
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={default!r}" for name, default in self.options.items())
+        return f"{self.name}({options}): {self.summary}"
+
     @property
     def summary(self) -> str:
         return (inspect.getdoc(self.function) or "").split("\n", 1)[0]
@@ -44,11 +48,14 @@ class Record(Generic[F]):
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def check(self, options: Iterable[str]) -> None:
+    def check(self, options: Iterable[str], call: Callable[..., Any] | None = None) -> None:
+        """Raise for an option that the method does not have; `call`: whose arguments may have been meant."""
         for option in options:
             if option not in self.options:
                 known = ", ".join(self.options) or "none"
-                raise InputError(f'method "{self.name}" has no option "{option}" (its options: {known})')
+                arguments = [] if call is None else list(inspect.signature(call).parameters)
+                guess = did_you_mean(option, [*self.options, *arguments])
+                raise InputError(f'method "{self.name}" has no option "{option}"{guess} (its options: {known})')
 
 
 class Registry(Generic[F]):
@@ -92,6 +99,14 @@ class Registry(Generic[F]):
     def names(self) -> list[str]:
         """In one order, whatever was imported first."""
         return list(self.homes | dict.fromkeys(self._records, ""))
+
+
+class RecordList(list[Record[Any]]):
+    """Records, printed one per line."""
+
+    def __repr__(self) -> str:
+        width = max((len(one.name) for one in self), default=0)
+        return "\n".join(f"{one.name:<{width}}  {one.summary}" for one in self)
 
 
 METHODS: Registry[Callable[..., Any]] = Registry("method", "relprop methods lists all {count}")

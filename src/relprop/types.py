@@ -181,7 +181,7 @@ def _table(rows: Sequence[tuple[str, float | None]]) -> str:
     return "\n".join(f"{name:<{width}}  {value:+12.6f}" if value is not None else "" for name, value in rows)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attribution:
     """Scores of a batch, as tensors: for every part, by the model's own argument name, [batch, units].
 
@@ -200,6 +200,14 @@ class Attribution:
     place: Mapping[str, str] = field(default_factory=dict)  # where each part was read
     windows: Mapping[str, Tensor] = field(default_factory=dict)  # [batch, units, axes, (first, last)]
     warnings: tuple[str, ...] = ()  # what the numbers do not say
+
+    def __repr__(self) -> str:
+        """Short: what was explained, and the shapes of the scores."""
+        more = f" and {len(self.target) - 2} more" if len(self.target) > 2 else ""
+        pairs = zip(self.target[:2], self.value.tolist(), strict=False)
+        explained = ", ".join(f"{target} {value:.2f}" for target, value in pairs)
+        shapes = ", ".join(f"{name} {list(scores.shape)}" for name, scores in self.parts.items())
+        return f"Attribution({self.method}: {explained}{more}; scores of {shapes})"
 
     @property
     def scores(self) -> Tensor:

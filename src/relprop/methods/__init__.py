@@ -6,7 +6,13 @@ identity; blocks b = 1..B. The read-out row is the row of the last block's outpu
 token).
 """
 
-from relprop.registry import METHODS
+import sys
+from types import ModuleType
+from typing import Any, overload
+
+from relprop.registry import METHODS, Record, RecordList
+
+DEFAULT = "lrp_conservative"
 
 _METHODS_OF = {
     "attention": "attention_last rollout gae cam grad_cam grad_sam attcat",
@@ -21,3 +27,24 @@ _METHODS_OF = {
 }
 for _module, _names in _METHODS_OF.items():
     METHODS.homes |= dict.fromkeys(_names.split(), f"{__name__}.{_module}")
+
+
+class _CallableModule(ModuleType):
+    """`relprop.methods` is this package; called, it is the list of methods."""
+
+    def __call__(self, name: str | None = None) -> Any:
+        return methods() if name is None else methods(name)
+
+
+@overload
+def methods() -> RecordList: ...
+@overload
+def methods(name: str) -> Record[Any]: ...
+def methods(name: str | None = None) -> RecordList | Record[Any]:
+    """All methods, the default first, with what they do, their options and sources; or the one of this name."""
+    if name is not None:
+        return METHODS[name]
+    return RecordList(sorted(METHODS, key=lambda record: record.name != DEFAULT))
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -75,6 +75,8 @@ class AnswerSpan:
     answers, or None for the predicted one.
     """
 
+    takes_questions = True
+
     def __init__(self, model: nn.Module, reader: TextReader) -> None:
         self.model = model
         self.reader = reader

@@ -18,7 +18,7 @@ Scores = NDArray[np.float64]
 _OF_GRAPH = ("nodes", "edges", "edge_types", "names", "places", "title", "source")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GraphPart(Part):
     """The nodes of one graph and one score per node."""
 

@@ -39,7 +39,7 @@ class Patch:
     bottom: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ImagePart(Part):
     """The patches or pixels of one picture, and one score per patch or pixel."""
 

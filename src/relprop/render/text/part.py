@@ -18,7 +18,7 @@ Scores = tuple[float, ...]
 _SENTENCE = re.compile(r".*?(?:[.!?…]+[\"'”’)\]]*(?:\s+|$)|[。！？]+|$)", re.DOTALL)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextPart(Part):
     """The units of one text, or of the two of a pair, and one score per unit."""
 
