@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from relprop import ops
 from relprop.engine.observer import Observer
 from relprop.engine.propagation import Propagation
+from relprop.errors import UnruledOpError
 from relprop.rulebook import attention, elementwise
 from relprop.rulebook.rulesets import RULESETS, RuleSet, ruleset
 
@@ -369,8 +370,8 @@ GATE_CALLS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid, "softplus": F.softplus, "exp": torch.exp, "log": lambda x: x.abs().log(),
     "cos": torch.cos, "reciprocal": torch.reciprocal, "1 / x": lambda x: 1 / x, "2 ** x": lambda x: 2**x,
     "x ** -2": lambda x: x**-2, "rsqrt": lambda x: x.square().rsqrt(), "std": lambda x: x.std(-1, keepdim=True),
-    "cumprod": lambda x: x.cumprod(-1), "logsumexp": lambda x: x.logsumexp(-1, keepdim=True),
-    "hardsigmoid": F.hardsigmoid, "log_softmax": lambda x: F.log_softmax(x, -1),
+    "cumprod": lambda x: x.cumprod(-1), "hardsigmoid": F.hardsigmoid,
+    "logaddexp": lambda x: torch.logaddexp(x, torch.zeros_like(x)),
 }  # fmt: skip
 
 
@@ -382,6 +383,106 @@ def test_gates_take_nothing(name: str) -> None:
     _, (to_x, to_v) = back("lrp_conservative", lambda x, v: v * gate(x), x, v, seed=seed)
     assert not to_x.any()
     assert close(to_v, seed * gate(x))
+
+
+@pytest.mark.parametrize("rules", GRADIENT_CARRYING)
+def test_soft_maxima(rules: str) -> None:
+    """log(sum(exp(x))) = sum(p x) + H(p) with p constant; a log-probability is x minus that."""
+    x, p = rand(3, 4), rand(3, 4).softmax(-1)
+    entropy = -(p * p.log()).sum(-1)
+    y, (to_x,) = back(rules, lambda x: x.logsumexp(-1), x, seed=torch.ones(3).double())
+    assert close(to_x, p)
+    assert close(y - (x * to_x).sum(-1), entropy)
+    seed = rand(3, 4, seed=1)
+    y, (to_x,) = back(rules, lambda x: F.log_softmax(x, -1), x, seed=seed)
+    assert close(to_x, seed - p * seed.sum(-1, keepdim=True))
+    assert close((y * seed - x * to_x).sum(-1), -entropy * seed.sum(-1))
+    _, (to_a, to_b) = back(rules, torch.logaddexp, x, rand(3, 4, seed=2), seed=seed)
+    assert close(to_a + to_b, seed)
+
+
+def test_soft_maxima_share_relevance_under_zplus() -> None:
+    x, r = rand(3, 4), rand(3, seed=1)
+    _, (to_x,) = back("zplus", lambda x: x.logsumexp(-1), x, seed=r)
+    assert close(to_x, r[:, None] * x.softmax(-1))
+
+
+@pytest.mark.parametrize("rules", GRADIENT_CARRYING)
+def test_a_distance_is_of_degree_one(rules: str) -> None:
+    """Both points get their share of the length, and the shares sum to it."""
+    a, b = rand(2, 3, 5), rand(2, 4, 5, seed=1)
+    y, (to_a, to_b) = back(rules, torch.cdist, a, b, seed=torch.ones(2, 3, 4).double())
+    assert close((a * to_a).sum() + (b * to_b).sum(), y.sum())
+
+
+def sampled_by_hand(x: Tensor, grid: Tensor) -> tuple[Tensor, Tensor]:
+    """`grid_sample` as a matrix [outputs, pixels] per example, loop by loop; and its value."""
+    batch, channels, height, width = x.shape
+    points = grid.reshape(batch, -1, 2)
+    weights = torch.zeros(batch, points.shape[1], height * width, dtype=x.dtype)
+    for n, k in itertools.product(range(batch), range(points.shape[1])):
+        column, row = (((points[n, k, i] + 1) * size - 1) / 2 for i, size in enumerate((width, height)))
+        for i, j in itertools.product(range(height), range(width)):
+            weights[n, k, i * width + j] = max(0, 1 - abs(row - i)) * max(0, 1 - abs(column - j))
+    return weights, torch.einsum("nkp,ncp->nck", weights, x.flatten(2)).reshape(batch, channels, *grid.shape[1:3])
+
+
+def test_sampling_a_map() -> None:
+    """`grid_sample`: all to the sampled map by its weights, nothing to the positions; under z+ to positive products."""
+    x, grid, seed = rand(2, 3, 4, 5), rand(2, 2, 3, 2, seed=1).tanh(), rand(2, 3, 2, 3, seed=2)
+    weights, value = sampled_by_hand(x, grid)
+
+    def sample(x: Tensor, grid: Tensor) -> Tensor:
+        return F.grid_sample(x, grid, align_corners=False)
+
+    for rules in ("lrp_conservative", "lrp_carried", "attn_lrp"):
+        y, (to_x, to_grid) = back(rules, sample, x, grid, seed=seed)
+        assert close(y, value)
+        assert close(to_x.flatten(2), torch.einsum("nkp,nck->ncp", weights, seed.flatten(2)))
+        assert not to_grid.any()
+    _, (to_x, to_grid) = back("zplus", sample, x, grid, seed=seed)
+    products = (weights[:, None] * x.flatten(2)[:, :, None]).clamp_min(0)  # [n, c, outputs, pixels]
+    total = products.sum(-1, keepdim=True)
+    shares = torch.where(total > 0, products / total.where(total > 0, torch.ones(1).double()), 0)
+    assert close(to_x.flatten(2), (shares * seed.flatten(2)[..., None]).sum(2))
+    assert not to_grid.any()
+
+
+def test_zplus_refuses_bicubic_sampling() -> None:
+    with pytest.raises(UnruledOpError, match="bicubic"):
+        back("zplus", lambda x, g: F.grid_sample(x, g, mode="bicubic", align_corners=False), rand(1, 1, 4, 4),
+             rand(1, 2, 2, 2))  # fmt: skip
+
+
+@pytest.mark.parametrize("live", ["both", "first", "second"])
+def test_bilinear(live: str) -> None:
+    """x1 W x2 + b: half to each of two live inputs, in proportion to the products; the bias takes nothing."""
+    a, b, weight, bias, seed = (
+        rand(3, 4),
+        rand(3, 5, seed=1),
+        rand(2, 4, 5, seed=2),
+        rand(2, seed=3),
+        rand(3, 2, seed=4),
+    )
+    product = torch.einsum("ni,oij,nj->noij", a, weight, b)
+    half = 0.5 if live == "both" else 1.0
+
+    def call(*xs: Tensor) -> Tensor:
+        first, second = {"both": xs, "first": (*xs, b), "second": (a, *xs)}[live]
+        return F.bilinear(first, second, weight, bias)
+
+    own = {"both": (a, b), "first": (a,), "second": (b,)}[live]
+    expected = {"first": product.sum(-1), "second": product.sum(-2)}
+    sides = ["first", "second"] if live == "both" else [live]
+    for rules in ("lrp_conservative", "attn_lrp"):
+        _, found = back(rules, call, *own, seed=seed)
+        for x, flow, side in zip(own, found, sides, strict=True):
+            assert close(x * flow, half * (expected[side] * seed[..., None]).sum(1))
+    _, found = back("zplus", call, *own, seed=seed)
+    for flow, side in zip(found, sides, strict=True):
+        z = expected[side] if live == "both" else expected[side].clamp_min(0)
+        s = torch.where(z.sum(-1) == 0, 0, seed / z.sum(-1))
+        assert close(flow, half * torch.where(z == 0, 0, z * s[..., None]).sum(1), 1e-9)
 
 
 @pytest.mark.parametrize("exponent", [2, 3, 0.5, 1.5])

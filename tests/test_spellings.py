@@ -185,6 +185,41 @@ def test_softmax_by_hand(rules: str, spelling: str) -> None:
     )
 
 
+LOGARITHMS: dict[str, tuple[Function, dict[str, Function]]] = {
+    "log_softmax": (lambda x: F.log_softmax(x, -1), {
+        "log": lines("return torch.log(torch.softmax(x, -1))"),
+        "log_": lines("return x.softmax(-1).log_()"),
+        "keywords": lines("return torch.log(input=F.softmax(x, dim=-1))"),
+        "minus logsumexp": lines("return x - torch.logsumexp(x, -1, keepdim=True)"),
+        "minus log": lines("return x - x.exp().sum(-1, keepdim=True).log()"),
+        "special": lines("return torch.special.log_softmax(x, -1)"),
+    }),
+    "logsumexp": (lambda x: torch.logsumexp(x, -1), {
+        "log sum exp": lines("return torch.log(torch.exp(x).sum(-1))"),
+        "keepdim": lines("return x.exp().sum(-1, keepdim=True).log().squeeze(-1)"),
+        "dim=": lines("return torch.sum(torch.exp(x), dim=-1).log()"),
+        "shifted": lines("m = x.detach().amax(-1)", "return (x - m[:, None]).exp().sum(-1).log() + m"),
+        "out=": lines("return torch.logsumexp(x, -1, out=torch.empty(0).double())"),
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rules", GRADIENT_CARRYING)
+@pytest.mark.parametrize(("name", "spelling"), [(name, one) for name, (_, each) in LOGARITHMS.items() for one in each])
+def test_logarithms_by_hand(rules: str, name: str, spelling: str) -> None:
+    """The logarithm of a softmax, or of a sum of exponentials, whatever it is written with."""
+    plain, spellings = LOGARITHMS[name]
+    mix = rand(6, 6, seed=3)
+    check_same(rules, lambda x: spellings[spelling](x @ mix), lambda x: plain(x @ mix), rand(3, 6))
+
+
+def test_other_logarithms_stay_gates() -> None:
+    """A scaled or masked sum of exponentials is no softmax: nothing flows, and nothing is made up."""
+    for f in (lambda x: (2 * x.exp().sum(-1)).log(), lambda x: (x.softmax(-1) + 1e-3).log()):
+        with Propagation(ruleset("lrp_conservative")):
+            assert not f(rand(3, 4).requires_grad_().clone()).requires_grad
+
+
 # Norms.
 
 MEAN = "m = x.mean(-1, keepdim=True)"
@@ -315,6 +350,10 @@ SAME_BITS: dict[str, Function] = {
     "group_norm": lambda x: F.group_norm(x.mT.contiguous(), 2, rand(8, seed=1, dtype=x.dtype), rand(8, dtype=x.dtype)),
     "normalize": lambda x: F.normalize(x, dim=-1),
     "glu": lambda x: F.glu(x),
+    "log of softmax": lambda x: x.softmax(-1).log(),
+    "log of sum of exp": lambda x: x.exp().sum(-1).log(),
+    "bilinear": lambda x: F.bilinear(x[0], x[1], rand(3, 8, 8, seed=1, dtype=x.dtype), rand(3, seed=2, dtype=x.dtype)),
+    "grid_sample": lambda x: F.grid_sample(x[None].float(), x[None, ..., :2].float().tanh(), align_corners=False),
     "lerp": lambda x: torch.lerp(x, x.tanh(), 0.7),
     "addcmul": lambda x: torch.addcmul(x, x, x.tanh(), value=0.3),
     "addcdiv": lambda x: torch.addcdiv(x, x, x.exp(), value=0.3),

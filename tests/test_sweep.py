@@ -102,7 +102,7 @@ def test_readings_give_one_number_per_example() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_neither_a_crash_nor_a_hang_ends_the_sweep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The clock moves only while a process hangs."""
+    """The clock moves only while a process hangs; a busy one has its limit in processor time."""
     hanging, now = tmp_path / "hanging", [0.0]
 
     def misbehave(case: Case) -> Result:
@@ -111,19 +111,25 @@ def test_neither_a_crash_nor_a_hang_ends_the_sweep(monkeypatch: pytest.MonkeyPat
         if case.task == "hang":
             hanging.touch()
             threading.Event().wait()
+        while case.task == "loop":
+            pass
         return Result(case, sweep.COLUMNS)
 
     def sleep(seconds: float) -> None:
         if hanging.exists():
             hanging.unlink()
-            now[0] += 2 * sweep.SECONDS
+            now[0] += 2 * sweep.STUCK
         time.sleep(seconds)
 
     monkeypatch.setattr(sweep, "run", misbehave)
+    monkeypatch.setattr(sweep, "SECONDS", 1)
     monkeypatch.setattr(sweep, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    found = {one.case.task: one for one in sweep.sweep([Case(task, "X", "x") for task in ("crash", "hang", "fine")])}
+    found = {
+        one.case.task: one for one in sweep.sweep([Case(task, "X", "x") for task in ("crash", "loop", "hang", "fine")])
+    }
     assert found["crash"].first == ("runs", "its process crashed")
-    assert found["hang"].first == ("runs", "it takes more than 20 s")
+    assert found["hang"].first == ("runs", "it takes more than 3600 s")
+    assert found["loop"].first == ("runs", "it takes more than 1 s of processor time")
     assert found["fine"].clean
 
 

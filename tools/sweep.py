@@ -23,6 +23,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import resource
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,7 +48,8 @@ COLUMNS = ("built", "runs", "unchanged", "closes", "parts", "batch")
 LEDGER = 1e-4  # relative gap
 CHANGE = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative, of the outputs
 SAME = {torch.float64: 1e-6, torch.float32: 1e-3}  # relative, between an example alone and in a batch
-SECONDS = 20.0  # for one pair
+SECONDS = 60  # of processor time for one pair: how busy the machine is does not change the result
+STUCK = 60 * SECONDS  # of the clock: a pair that waits for something takes no processor time
 # The method of each gradient-carrying rule set: its own name, but for the plain gradient.
 METHODS = {name: "gradient_x_input" if name == "gradient" else name for name in RULESETS}
 METHODS = {name: method for name, method in METHODS.items() if RULESETS[name].carries == "gradient"}
@@ -85,13 +88,13 @@ class Result:
 
 def run(case: Case) -> Result:
     """Build one model and look at it from all sides."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         built, dtype = _build(case)
     except CannotBuild as reason:
         return Result(case, reasons={"built": str(reason)})
     result = _examined(case, built, dtype)
-    return replace(result, seconds=round(time.perf_counter() - start, 2))
+    return replace(result, seconds=round(time.process_time() - start, 2))
 
 
 def _build(case: Case) -> tuple[Built, torch.dtype]:
@@ -309,25 +312,29 @@ class _Worker:
 
     def result(self) -> Result | None:
         """What it found; None while it works."""
-        late = time.monotonic() - self.start > SECONDS
-        if not self.ours.poll() and self.process.is_alive() and not late:
+        stuck = time.monotonic() - self.start > STUCK
+        if not self.ours.poll() and self.process.is_alive() and not stuck:
             return None
         try:
-            found: Result = self.ours.recv() if self.ours.poll() else self._lost(late)
+            found: Result | None = self.ours.recv() if self.ours.poll() else None
         except EOFError:
-            found = self._lost(late)
-        self.process.kill()
+            found = None
+        if found is not None or stuck:
+            self.process.kill()
         self.process.join()
         self.ours.close()
-        return found
+        return self._lost(stuck) if found is None else found
 
-    def _lost(self, late: bool) -> Result:
-        reason = f"it takes more than {SECONDS:.0f} s" if late else "its process crashed"
+    def _lost(self, stuck: bool) -> Result:
+        late = self.process.exitcode == -signal.SIGXCPU
+        reason = f"it takes more than {SECONDS} s of processor time" if late else "its process crashed"
+        reason = f"it takes more than {STUCK} s" if stuck else reason
         return Result(self.case, ("built",), dict.fromkeys(COLUMNS[1:], reason))
 
 
 def _send(connection: Any, case: Case) -> None:
     torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))  # then the system sends SIGXCPU
     warnings.simplefilter("ignore")
     connection.send(run(case))
 

@@ -26,7 +26,7 @@ CLOSES = {"add", "sub", "mul", "div", "where", "log", "maximum", "minimum", "act
 POINTWISE = {
     *ACTIVATIONS, *(name for name in GATES if name not in NOT_POINTWISE), *CASTS, *COMPARES, "add", "sub", "mul",
     "div", "neg", "pow", "where", "maximum", "minimum", "ndtr", "log_ndtr", "erfcx", "sinh", "tan", "erfinv", "sinc",
-    "logit", "gate_sum", "activation", "same_root_sum",
+    "logit", "logaddexp", "gate_sum", "activation", "same_root_sum",
 }  # fmt: skip
 
 

@@ -11,12 +11,14 @@ norm written out), "gate_sum" (1 + tanh u), "same_root_sum" (a sum of two functi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from relprop.engine.call_kinds import (
     CASTS,
@@ -37,7 +39,7 @@ from relprop.engine.call_kinds import (
     tensors,
 )  # fmt: skip
 from relprop.engine.refusals import location
-from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Reduction, Root, set_note
+from relprop.engine.tensor_notes import NOTE, Centred, Logarithm, Note, Origin, Reduction, Root, set_note
 from relprop.errors import UnruledOpError
 from relprop.ops import Op
 from relprop.rulebook.elementwise import SATURATING, constant_ratio, power, quotient
@@ -137,6 +139,34 @@ class Lineage:
         first, second = self._origin(a), self._origin(b)
         same_root = first is not None and second is not None and first.root is second.root
         return "same_root_sum" if same_root and a.shape == b.shape else None
+
+    def written_out_log(self, op: Op, args: tuple[Any, ...]) -> Callable[..., Tensor] | None:
+        """log(softmax(x)) as `log_softmax`, log(sum(exp(x))) as `logsumexp`; None for other calls."""
+        if op.name != "log" or not self.needed or self._rules.carries == "relevance":  # z+ passes on R in each call
+            return None
+        note = self.note(args[0])
+        found = None if note is None else note.logarithm
+        if found is None or found.name == "identity" or not found.root.intact or not found.root.tensor.requires_grad:
+            return None
+        x, dims, shape = found.root.tensor, found.dims, args[0].shape
+        if found.name == "log_softmax":
+            return lambda *_: F.log_softmax(x, dims)
+        self._sums = {number: where for number, where in self._sums.items() if number != found.number}
+        every = tuple(range(x.dim())) if dims is None else dims
+        return lambda *_: torch.logsumexp(x, every).reshape(shape)
+
+    def _logarithm(
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, first_note: Note | None
+    ) -> Logarithm | None:
+        if op.name == "exp" and first.is_floating_point():
+            return Logarithm("identity", self._root(first))
+        dims = args[1] if len(args) > 1 else kwargs.get("dim")
+        if op.name == "softmax" and isinstance(dims, int):
+            return Logarithm("log_softmax", self._root(first), dims)
+        known = None if first_note is None else first_note.logarithm
+        if known is not None and known.name == "identity" and op.name == "sum" and first is args[0]:
+            return replace(known, name="logsumexp", dims=dims, number=self._root(first).number)
+        return known if op.name in CASTS and known is not None and known.name != "identity" else None
 
     def _sums_exponential(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a norm of order 1 is the sum of an exponential."""
@@ -240,6 +270,7 @@ class Lineage:
             log_scale(op, args, None if first_note is None else first_note.log_scale),
             self._centring(op, args, kwargs, first, first_note, result),
             self._is_product(op, args, first_note),
+            self._logarithm(op, args, kwargs, first, first_note),
         )
         if result_note != Note(result._version):
             set_note(result, result_note)

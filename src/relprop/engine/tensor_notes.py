@@ -45,6 +45,16 @@ class Reduction:
 
 
 @dataclass(frozen=True)
+class Logarithm:
+    """What the logarithm of a tensor is: the root, or the root's "log_softmax" or "logsumexp"."""
+
+    name: str
+    root: Root
+    dims: Any = None
+    number: int = -1  # of the root exp(x), where its sum was taken
+
+
+@dataclass(frozen=True)
 class Centred:
     """z = x - mean(x) times constants."""
 
@@ -67,6 +77,7 @@ class Note:
     log_scale: float | None = None  # c of c log(x)
     centred: Centred | None = None
     product: bool = False  # of two live tensors
+    logarithm: Logarithm | None = None
 
 
 def set_note(tensor: Tensor, note: Note | None) -> None:

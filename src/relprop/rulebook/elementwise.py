@@ -6,6 +6,7 @@ A *gate* is a factor that is held constant: what it multiplies gets all the rele
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,6 +82,12 @@ def constant_grid(func: Func, x: Any, grid: Any, *args: Any, **kwargs: Any) -> A
     return func(x, _detached(grid), *args, **kwargs)
 
 
+def log_sum(func: Func, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+    """`logaddexp`: linear in two live tensors (`ops.SOFT_MAXIMA`); with a constant it is a softplus, a gate."""
+    both = all(isinstance(one, Tensor) and one.requires_grad for one in (a, b))
+    return (func if both else partial(gate, func))(a, b, *args, **kwargs)
+
+
 def variance_and_mean(func: Func, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
     """[Ali22] LN-rule for `var_mean` and `std_mean`: the variance is a gate, the mean stays live."""
     spread, mean = func(*args, **kwargs)
@@ -97,10 +104,9 @@ ACTIVATIONS = (
     "ceil", "trunc", "sign", "sgn",
 )  # fmt: skip
 GATES = (
-    "softmax", "log_softmax", "softmin", "gumbel_softmax", "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid",
-    "softplus", "exp", "exp2", "log", "log2", "log10", "cos", "cosh", "reciprocal", "cumprod", "prod", "logsumexp",
-    "logcumsumexp", "logaddexp", "erfc", "var", "std", "rsqrt", "norm", "atan2", "cdist", "cosine_similarity", "ndtr",
-    "log_ndtr", "erfcx", "gate_sum",
+    "softmax", "softmin", "gumbel_softmax", "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid", "softplus", "exp",
+    "exp2", "log", "log2", "log10", "cos", "cosh", "reciprocal", "cumprod", "prod", "erfc", "var", "std", "rsqrt",
+    "norm", "atan2", "cosine_similarity", "ndtr", "log_ndtr", "erfcx", "gate_sum",
 )  # fmt: skip
 POINTWISE_GATES = (
     "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid", "softplus", "exp", "exp2", "log", "log2", "log10", "cos",

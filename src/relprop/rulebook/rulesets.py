@@ -133,11 +133,12 @@ _LINEAR = {
     "fft_fftshift", "fft_ifftshift", "stft", "istft", "batch_norm", "native_batch_norm", "embedding", "embedding_bag",
     "one_hot", "nll_loss", "checkpoint", "as_strided", "requires_grad_", "complex", "len", "size", "dim",
     "is_floating_point", "segment_reduce", "sparse_mm", "block_diag", "cartesian_prod", "combinations", "lerp",
-    "equal_shares", "same_root_sum", "centre", "shift", "norm_bias",
+    "equal_shares", "same_root_sum", "centre", "shift", "norm_bias", *ops.SOFT_MAXIMA,
+    "cdist",  # a length of a difference: of degree 1
 }  # fmt: skip
 
 # Linear in eval mode, or only the last operation of a model.
-_HARMLESS = {"batch_norm", "native_batch_norm", "weight_norm", "log_softmax"}
+_HARMLESS = {"batch_norm", "native_batch_norm", "weight_norm", *ops.SOFT_MAXIMA}
 
 
 def _consistent(rules: Mapping[str, Rule | Expand]) -> dict[str, Rule | Expand]:
@@ -202,8 +203,8 @@ QUANTISED = {
 # Rules that turn a live tensor into a constant on purpose.
 CUTS = (
     elementwise.gate, elementwise.power, elementwise.quotient, elementwise.solution, elementwise.constant_grid,
-    elementwise.variance_and_mean, norm.small_power, attention.constant_weights, zplus.zplus_gate,
-    zplus.zplus_variance_and_mean, zplus.zplus_power, zplus.zplus_quotient,
+    elementwise.log_sum, elementwise.variance_and_mean, norm.small_power, attention.constant_weights, zplus.zplus_gate,
+    zplus.zplus_variance_and_mean, zplus.zplus_power, zplus.zplus_quotient, zplus.sampled_map,
 )  # fmt: skip
 
 # [Ali22] AH-rule: every softmax is a gate, in fused attention and outside.
@@ -256,6 +257,7 @@ lrp_conservative = RuleSet(
     {
         **_homogeneous,
         **_all(elementwise.GATES, elementwise.gate),
+        "logaddexp": elementwise.log_sum,
         **_ah,
         **_ln,
         "pow": elementwise.power,
@@ -302,6 +304,9 @@ zplus_rules = RuleSet(
         "addmm": zplus.add_matmul,
         "matmul": zplus.matmul,
         "einsum": zplus.einsum,
+        "bilinear": zplus.bilinear,
+        "grid_sample": zplus.sampled_map,
+        "logsumexp": zplus.soft_maximum,
         "add": zplus.add,
         "sub": zplus.subtract,
         **_all(["mul", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "same_root_sum"], zplus.unchanged),

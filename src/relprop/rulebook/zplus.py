@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from relprop.errors import UnruledOpError
 from relprop.rulebook import elementwise
 from relprop.rulebook.quantised import with_value
 from relprop.rulebook.relevance_flow import (
@@ -260,6 +261,54 @@ def _bilinear(product: Func, a: Tensor, b: Tensor, settings: FlowSettings) -> Te
     return carry_relevance(settings, product, share, a, b)
 
 
+def bilinear(
+    func: Func,
+    x1: Tensor,
+    x2: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    settings: FlowSettings = DEFAULT,
+) -> Tensor:
+    """[Chefer21] Eq. 4-6 for `F.bilinear`: half to each of two live inputs; one live input sees a linear layer."""
+    if x1.requires_grad and x2.requires_grad:
+        result = _bilinear(lambda a, b: func(a, b, weight), x1, x2, settings)
+    else:
+        live, other, product = (x1, x2, "oij,...j->...oi") if x1.requires_grad else (x2, x1, "oij,...i->...oj")
+        matrix = torch.einsum(product, weight, other)
+        result = einsum(torch.einsum, "...i,...oi->...o", live, matrix, settings=settings)
+    return _with_value_of(result, func, x1, x2, weight, bias)
+
+
+def sampled_map(
+    func: Func, x: Tensor, grid: Tensor, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any
+) -> Tensor:
+    """[Chefer21] Eq. 5 for `grid_sample`, linear in the sampled map; the sampling positions are a gate."""
+    if "bicubic" in (*args[:1], kwargs.get("mode")):
+        raise UnruledOpError("bicubic grid_sample has negative weights, for which no z+ rule is given: use lrp_ah_ln")
+    if grid.requires_grad:
+        _refuse_two_way(settings)
+    places = grid.detach()
+    return _layer(lambda x, *_: func(x, places, *args, **kwargs), x, places, None, _positive_products, settings)
+
+
+def soft_maximum(
+    func: Func, x: Tensor, dim: Any, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any
+) -> Tensor:
+    """R is shared in proportion to exp(x), as by `pool` in log(sum(exp(x))) written out."""
+
+    def call(x: Tensor) -> Tensor:
+        return func(x, dim, *args, **kwargs)  # type: ignore[no-any-return]
+
+    def share(relevance: Tensor, _: Tensor, x: Tensor, stabiliser: float) -> Shares:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            total = call(x)
+        return torch.autograd.grad(total, x, relevance)  # softmax(x) R
+
+    return carry_relevance(settings, call, share, x)
+
+
 def unchanged(func: Func, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
     """[Chefer21] R passes unchanged: norms, activations, dropout, constant factors; two live factors get half each."""
     return carry_relevance(settings, lambda *a: func(*a, **kwargs), None, *args)
@@ -367,7 +416,8 @@ def _refuse_two_way(settings: FlowSettings) -> None:
 
 
 RULES: frozenset[Func] = frozenset(
-    (linear, split_linear, add_matmul, convolution, add, plain_add, subtract, plain_subtract, matmul, einsum, unchanged,
-     pool, sum_of_products, stabilised_softmax, plain_softmax, to_first, zplus_gate, zplus_variance_and_mean,
+    (linear, split_linear, add_matmul, convolution, add, plain_add, subtract, plain_subtract, matmul, einsum, bilinear,
+     sampled_map, soft_maximum, unchanged, pool, sum_of_products,
+     stabilised_softmax, plain_softmax, to_first, zplus_gate, zplus_variance_and_mean,
      zplus_quotient, zplus_power)
 )  # fmt: skip
