@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from relprop.engine.tensor_notes import NOTE
+from relprop.engine.tensor_notes import NOTE, Origin
 from relprop.ops import Op
 from relprop.rulebook.elementwise import ACTIVATIONS, GATES
 
@@ -85,3 +86,34 @@ def log_scale(op: Op, args: tuple[Any, ...], scale: float | None) -> float | Non
     if not factor or op.name not in ("mul", "div") or (op.name == "div" and scalar(args[0]) is not None):
         return None
     return scale * factor if op.name == "mul" else scale / factor
+
+
+def value_at_zero(op: Op, operands: list[Any], origins: list[Origin | None], kwargs: dict[str, Any]) -> float | None:
+    """f(0), computed by the operation on single numbers; None if a constant tensor makes f differ by element."""
+    if op.name in ZERO_AT_ZERO and any(one is not None and one.at_zero == 0 for one in origins):
+        return 0.0
+    numbers: list[Any] = []
+    for index, (value, origin) in enumerate(zip(operands, origins, strict=True)):
+        if origin is not None:
+            numbers.append(torch.tensor(origin.at_zero, dtype=torch.float64))
+        elif isinstance(value, Tensor):
+            number = scalar(value)
+            if number is None:
+                others = [one for one in origins if one is not None]
+                factor = op.name == "mul" or (op.name == "div" and index == 1)
+                if not factor or any(one.at_zero for one in others):
+                    return None
+                number = 1.0
+            numbers.append(torch.tensor(number, dtype=torch.float64))
+        else:
+            numbers.append(value)
+    if op.name in CASTS:
+        return float(numbers[0])
+    if op.name == "where" and numbers:
+        numbers[0] = numbers[0].bool() if isinstance(numbers[0], Tensor) else numbers[0]
+    try:
+        with torch.no_grad():
+            value = op.function(*numbers, **{k: v for k, v in kwargs.items() if not isinstance(v, Tensor)})
+        return float(value)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None

@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from relprop.engine.call_kinds import (
     CASTS,
@@ -31,15 +30,16 @@ from relprop.engine.call_kinds import (
     PRODUCTS,
     REDUCTIONS,
     SUMS,
-    ZERO_AT_ZERO,
     log_scale,
     masks,
     normalises_rows,
     scalar,
     tensors,
+    value_at_zero,
 )  # fmt: skip
+from relprop.engine.logarithms import logarithm_of
 from relprop.engine.refusals import location
-from relprop.engine.tensor_notes import NOTE, Centred, Logarithm, Note, Origin, Reduction, Root, set_note
+from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Reduction, Root, set_note
 from relprop.errors import UnruledOpError
 from relprop.ops import Op
 from relprop.rulebook.elementwise import SATURATING, constant_ratio, power, quotient
@@ -141,32 +141,14 @@ class Lineage:
         return "same_root_sum" if same_root and a.shape == b.shape else None
 
     def written_out_log(self, op: Op, args: tuple[Any, ...]) -> Callable[..., Tensor] | None:
-        """log(softmax(x)) as `log_softmax`, log(sum(exp(x))) as `logsumexp`; None for other calls."""
+        """What log(x) is, where x is a softmax or a sum of exponentials; None for other calls."""
         if op.name != "log" or not self.needed or self._rules.carries == "relevance":  # z+ passes on R in each call
             return None
         note = self.note(args[0])
-        found = None if note is None else note.logarithm
-        if found is None or found.name == "identity" or not found.root.intact or not found.root.tensor.requires_grad:
+        if note is None or note.logarithm is None or not note.logarithm.is_known:
             return None
-        x, dims, shape = found.root.tensor, found.dims, args[0].shape
-        if found.name == "log_softmax":
-            return lambda *_: F.log_softmax(x, dims)
-        self._sums = {number: where for number, where in self._sums.items() if number != found.number}
-        every = tuple(range(x.dim())) if dims is None else dims
-        return lambda *_: torch.logsumexp(x, every).reshape(shape)
-
-    def _logarithm(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, first_note: Note | None
-    ) -> Logarithm | None:
-        if op.name == "exp" and first.is_floating_point():
-            return Logarithm("identity", self._root(first))
-        dims = args[1] if len(args) > 1 else kwargs.get("dim")
-        if op.name == "softmax" and isinstance(dims, int):
-            return Logarithm("log_softmax", self._root(first), dims)
-        known = None if first_note is None else first_note.logarithm
-        if known is not None and known.name == "identity" and op.name == "sum" and first is args[0]:
-            return replace(known, name="logsumexp", dims=dims, number=self._root(first).number)
-        return known if op.name in CASTS and known is not None and known.name != "identity" else None
+        self._sums.pop(note.logarithm.number, None)
+        return note.logarithm.function(args[0].shape)
 
     def _sums_exponential(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether a norm of order 1 is the sum of an exponential."""
@@ -270,7 +252,7 @@ class Lineage:
             log_scale(op, args, None if first_note is None else first_note.log_scale),
             self._centring(op, args, kwargs, first, first_note, result),
             self._is_product(op, args, first_note),
-            self._logarithm(op, args, kwargs, first, first_note),
+            logarithm_of(op, args, kwargs, first_note, first, self._root),
         )
         if result_note != Note(result._version):
             set_note(result, result_note)
@@ -368,7 +350,7 @@ class Lineage:
         own = [one for one in origins if one is not None]
         if not own or any(one.root is not own[0].root for one in own):
             return None
-        at_zero = self._at_zero(op, operands, origins, kwargs)
+        at_zero = value_at_zero(op, operands, origins, kwargs)
         if at_zero is None:
             return None
         scaled = op.name in ("mul", "div") and len(own) == 1 and (op.name == "mul" or origins[0] is not None)
@@ -383,38 +365,6 @@ class Lineage:
     def _root_of(self, tensor: Tensor) -> Root:
         origin = self._origin(tensor)
         return origin.root if origin is not None else self._root(tensor)
-
-    def _at_zero(
-        self, op: Op, operands: list[Any], origins: list[Origin | None], kwargs: dict[str, Any]
-    ) -> float | None:
-        """f(0), computed by the operation on single numbers; None if a constant tensor makes f differ by element."""
-        if op.name in ZERO_AT_ZERO and any(one is not None and one.at_zero == 0 for one in origins):
-            return 0.0
-        numbers: list[Any] = []
-        for index, (value, origin) in enumerate(zip(operands, origins, strict=True)):
-            if origin is not None:
-                numbers.append(torch.tensor(origin.at_zero, dtype=torch.float64))
-            elif isinstance(value, Tensor):
-                number = scalar(value)
-                if number is None:
-                    others = [one for one in origins if one is not None]
-                    factor = op.name == "mul" or (op.name == "div" and index == 1)
-                    if not factor or any(one.at_zero for one in others):
-                        return None
-                    number = 1.0
-                numbers.append(torch.tensor(number, dtype=torch.float64))
-            else:
-                numbers.append(value)
-        if op.name in CASTS:
-            return float(numbers[0])
-        if op.name == "where" and numbers:
-            numbers[0] = numbers[0].bool() if isinstance(numbers[0], Tensor) else numbers[0]
-        try:
-            with torch.no_grad():
-                value = op.function(*numbers, **{k: v for k, v in kwargs.items() if not isinstance(v, Tensor)})
-            return float(value)
-        except (RuntimeError, TypeError, ValueError, IndexError):
-            return None
 
     def activation(self, op: Op, result: Any) -> Tensor | None:
         """The root x, if the result is a function of x with f(0) = 0 to which the identity rule is not yet applied."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import torch
 from torch import Tensor
 
 NOTE = "_relprop_note"
@@ -46,12 +48,24 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Logarithm:
-    """What the logarithm of a tensor is: the root, or the root's "log_softmax" or "logsumexp"."""
+    """What the logarithm of a tensor is: its root x itself ("identity"), or a function of it."""
 
-    name: str
+    name: str  # "identity", "log_softmax" or "logsumexp"
     root: Root
     dims: Any = None
     number: int = -1  # of the root exp(x), where its sum was taken
+
+    @property
+    def is_known(self) -> bool:
+        return self.name != "identity" and self.root.intact and self.root.tensor.requires_grad
+
+    def function(self, shape: torch.Size) -> Callable[..., Tensor]:
+        """The function of x, called with whatever the logarithm was called with."""
+        x, dims = self.root.tensor, self.dims
+        if self.name == "log_softmax":
+            return lambda *_: torch.log_softmax(x, dims)
+        every = tuple(range(x.dim())) if dims is None else dims
+        return lambda *_: torch.logsumexp(x, every).reshape(shape)
 
 
 @dataclass(frozen=True)

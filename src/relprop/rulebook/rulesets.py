@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from relprop import ops
 from relprop.errors import unknown_name
-from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, recurrent, zplus
+from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, recurrent, zplus, zplus_sums
 from relprop.rulebook.relevance_flow import DEFAULT, FlowSettings, Phase
 from relprop.rulebook.zplus_attention import zplus_attention
 
@@ -56,7 +56,7 @@ class RuleSet(Mapping[str, Any]):
             return rule
         if isinstance(rule, Expand) and rule.fused is zplus_attention:
             return replace(rule, fused=partial(rule.fused, settings=self.settings))
-        return partial(rule, settings=self.settings) if rule in zplus.RULES else rule
+        return partial(rule, settings=self.settings) if rule in zplus.RULES | zplus_sums.RULES else rule
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rules)
@@ -306,19 +306,19 @@ zplus_rules = RuleSet(
         "einsum": zplus.einsum,
         "bilinear": zplus.bilinear,
         "grid_sample": zplus.sampled_map,
-        "logsumexp": zplus.soft_maximum,
+        "logsumexp": zplus_sums.soft_maximum,
         "add": zplus.add,
         "sub": zplus.subtract,
         **_all(["mul", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "same_root_sum"], zplus.unchanged),
         **_all(["softmax", "softmin", "log_softmax", "centre", "shift"], zplus.to_first),
-        "sum_of_products": zplus.sum_of_products,
+        "sum_of_products": zplus_sums.sum_of_products,
         "div": zplus.zplus_quotient,
         "pow": zplus.zplus_power,
         **_all(elementwise.ACTIVATIONS, zplus.unchanged),
         **_all(elementwise.POINTWISE_GATES, zplus.unchanged),
         **_all(["rsqrt", "sqrt", "var", "std", "norm", "reciprocal"], zplus.zplus_gate),
         **_all(["var_mean", "std_mean"], zplus.zplus_variance_and_mean),
-        **_all(["mean", "sum", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool2d"], zplus.pool),
+        **_all(["mean", "sum", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool2d"], zplus_sums.pool),
     },
     carries="relevance",
 )

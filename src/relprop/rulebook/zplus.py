@@ -292,23 +292,6 @@ def sampled_map(
     return _layer(lambda x, *_: func(x, places, *args, **kwargs), x, places, None, _positive_products, settings)
 
 
-def soft_maximum(
-    func: Func, x: Tensor, dim: Any, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any
-) -> Tensor:
-    """R is shared in proportion to exp(x), as by `pool` in log(sum(exp(x))) written out."""
-
-    def call(x: Tensor) -> Tensor:
-        return func(x, dim, *args, **kwargs)  # type: ignore[no-any-return]
-
-    def share(relevance: Tensor, _: Tensor, x: Tensor, stabiliser: float) -> Shares:
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            total = call(x)
-        return torch.autograd.grad(total, x, relevance)  # softmax(x) R
-
-    return carry_relevance(settings, call, share, x)
-
-
 def unchanged(func: Func, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
     """[Chefer21] R passes unchanged: norms, activations, dropout, constant factors; two live factors get half each."""
     return carry_relevance(settings, lambda *a: func(*a, **kwargs), None, *args)
@@ -336,38 +319,6 @@ def stabilised_softmax(
 def plain_softmax(func: Func, x: Tensor, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
     """Released LRP: the same with proportional shares."""
     return stabilised_softmax(func, x, *args, share=proportional, settings=settings, **kwargs)
-
-
-def pool(func: Func, x: Tensor, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
-    """Mean and sum: R is shared in proportion to |x| (relprop's own; the papers give no rule)."""
-
-    def call(x: Tensor) -> Tensor:
-        return func(x, *args, **kwargs)  # type: ignore[no-any-return]
-
-    def share(relevance: Tensor, _: Tensor, x: Tensor, stabiliser: float) -> Shares:
-        with torch.enable_grad():
-            magnitude = x.detach().abs().requires_grad_()
-            pooled = call(magnitude)
-        (part,) = torch.autograd.grad(pooled, magnitude, safe_divide(relevance, pooled.detach(), stabiliser))
-        return (magnitude.detach() * part,)
-
-    return carry_relevance(settings, call, share, x)
-
-
-def sum_of_products(func: Func, x: Tensor, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
-    """[Chefer21] Eq. 6 for a matrix product written as a sum of products: z-rule to these."""
-
-    def call(x: Tensor) -> Tensor:
-        return func(x, *args, **kwargs)  # type: ignore[no-any-return]
-
-    def share(relevance: Tensor, y: Tensor, x: Tensor, stabiliser: float) -> Shares:
-        with torch.enable_grad():
-            z = x.detach().requires_grad_()
-            total = call(z)
-        (part,) = torch.autograd.grad(total, z, safe_divide(relevance, y, stabiliser))
-        return (z.detach() * part,)
-
-    return carry_relevance(settings, call, share, x)
 
 
 def to_first(func: Func, x: Any, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
@@ -417,7 +368,6 @@ def _refuse_two_way(settings: FlowSettings) -> None:
 
 RULES: frozenset[Func] = frozenset(
     (linear, split_linear, add_matmul, convolution, add, plain_add, subtract, plain_subtract, matmul, einsum, bilinear,
-     sampled_map, soft_maximum, unchanged, pool, sum_of_products,
-     stabilised_softmax, plain_softmax, to_first, zplus_gate, zplus_variance_and_mean,
+     sampled_map, unchanged, stabilised_softmax, plain_softmax, to_first, zplus_gate, zplus_variance_and_mean,
      zplus_quotient, zplus_power)
 )  # fmt: skip
