@@ -36,8 +36,13 @@ def sign(metric: str | HidingPlan) -> int:
     return 1 if METRICS[name].better == "higher" else -1
 
 
-def best_of_all(model: Any, tokens: Tokens, metric: str | HidingPlan, ordered: int, labels: Any = None) -> Any:
-    """Every order of `ordered` tokens as scores: a text of fewer gets every order of its own among them."""
+def best_of_all(
+    model: Any, tokens: Tokens, metric: str | HidingPlan, ordered: int, labels: Any = None, negated: bool = False
+) -> Any:
+    """Every order of `ordered` tokens as scores: a text of fewer gets every order of its own among them.
+
+    `negated`: the best of the metric's negative.
+    """
     sets = []
     takes_part = tokens.hideable if isinstance(metric, str) else tokens.real
     for order in permutations(range(1, ordered + 1)):
@@ -47,6 +52,8 @@ def best_of_all(model: Any, tokens: Tokens, metric: str | HidingPlan, ordered: i
         sets.append(scores)
     curves = faithfulness(model, tokens, sets, labels, metrics=[metric], batch_size=256)
     every = np.stack([next(iter(one.values())).scores() for one in curves])
+    if negated:
+        return (-sign(metric) * every).max(0)
     return sign(metric) * (sign(metric) * every).max(0)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from relprop.bench.idx import Bytes, read_idx
+from relprop.bench.marked_words import Shortcut, changed_words, with_shortcut
 from relprop.bench.settings import NOTHING_ELSE
 from relprop.errors import InputError, RelpropError, unknown_name
 from relprop.graph.splits import PARTS, random_split, scaffold_split
@@ -82,12 +83,18 @@ class Dataset:
     apart: ColumnName | None = None  # rows with the same text in this column stay in one split
     share: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # of one file, by split: [0, 0.9]
     cut: Literal["", "random", "scaffold"] = ""  # one file of molecules is cut into train, validation and test
+    shortcut: Shortcut = ""  # words that decide the label are inserted, and marked
+    changed: ColumnName | None = None  # another version of the text: the words that it does not have are marked
 
     def __post_init__(self) -> None:
         if (self.label is None) == (self.answer is None):
             raise InputError(f'[data.{self.name}] needs one of "label" (with "classes") and "answer"')
         if self.answer is not None and len(self.columns) != 2:
             raise InputError(f"[data.{self.name}]: an answer needs two columns of text, the question and the context")
+        if (self.shortcut or self.changed is not None) and (self.answer is not None or len(self.columns) != 1):
+            raise InputError(f"[data.{self.name}]: shortcuts and changed words are of single texts with a label")
+        if self.shortcut and len(self.classes) != 2:
+            raise InputError(f"[data.{self.name}]: a shortcut decides between two classes, not {len(self.classes)}")
         if self.cut and not set(self.files) <= set(PARTS):
             raise InputError(f"[data.{self.name}]: a file is cut into {', '.join(PARTS)}, not {', '.join(self.files)}")
 
@@ -120,6 +127,8 @@ class Dataset:
         else:  # the hub has labels of its own
             hub = replace(self, values=dict((self.hub or {}).get("values", {})))
             found = hub._examples(read_hub(self, split))
+        if self.shortcut:
+            found = [_with_shortcut(example, self.shortcut, training=split == "train") for example in found]
         if not found:
             raise InputError(f'the {split} split of "{self.name}" is empty')
         return found
@@ -145,6 +154,8 @@ class Dataset:
         label, given = self.class_of(row[self.label]), self._model_input(row)
         if label is None or given is None:
             return None
+        if self.changed is not None:
+            return Example(given, label, changed_words(str(given), str(row[self.changed])))
         spans = [span for group in row[self.evidence] for span in group] if self.evidence else []
         return Example(given, label, tuple((span["start_token"], span["end_token"]) for span in spans))
 
@@ -157,6 +168,10 @@ class Dataset:
         if not all(texts):
             return None
         return texts[0] if len(texts) == 1 else (texts[0], texts[1])
+
+
+def _with_shortcut(example: Example, kind: Shortcut, training: bool) -> Example:
+    return Example(*with_shortcut(str(example.text), example.label, kind, training))
 
 
 def _answer_span(raw: Any, context: str) -> tuple[int, int] | None:
@@ -177,7 +192,11 @@ def read_files(data: Dataset, split: str, folder: Path) -> Iterator[Row]:
         raise InputError(
             f'"{data.name}" has no file "{path}"; --data names the folder that holds "{data.files[split]}"'
         )
-    wanted = [name for name in (*data.columns, data.label, data.answer, data.evidence, data.apart) if name is not None]
+    wanted = [
+        name
+        for name in (*data.columns, data.label, data.answer, data.evidence, data.apart, data.changed)
+        if name is not None
+    ]
     rows = islice(_rows(path, data), *data.rows.get(split, (0, None)))
     yield from _rows_of_split(data, split, _with_columns(rows, wanted, f'"{path.name}"'))
 

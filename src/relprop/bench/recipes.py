@@ -26,6 +26,7 @@ from relprop.bench.settings import NOTHING_ELSE
 from relprop.bench.training_tasks import TrainingTask, shuffled_batches, training_task_for
 from relprop.errors import InputError, RelpropError
 from relprop.files import replacing, write_text
+from relprop.loading import EMBEDDED
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -61,9 +62,9 @@ def cache_folder() -> Path:
 
 
 def pretrained_source(start: str) -> str:
-    """A folder or hub id to start from; "minilm" is in an installed package, else on the hub."""
+    """A folder or hub id to start from; "minilm" is in an installed package, else on the hub; an embedded model."""
     if start not in _PACKAGED:
-        return start
+        return str(EMBEDDED.get(start, start))
     package, folder, hub = _PACKAGED[start]
     spec = importlib.util.find_spec(package)
     return hub if spec is None or spec.origin is None else str(Path(spec.origin).parent / folder)

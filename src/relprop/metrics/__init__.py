@@ -1,6 +1,6 @@
 """How good are scores? Functions of a model, inputs and scores; none knows the method that computed the scores."""
 
-from relprop.metrics.ceiling import ceiling, greedy_scores
+from relprop.metrics.ceiling import ceiling, greedy_scores, limits
 from relprop.metrics.class_sensitivity import ClassSensitivity, class_sensitivity
 from relprop.metrics.conservation import Conservation, conservation
 from relprop.metrics.curves import Curve
@@ -11,7 +11,15 @@ from relprop.metrics.nodes import Nodes
 from relprop.metrics.pixel_perturbation import Perturbation, normalise, pixel_perturbation, pixel_perturbations
 from relprop.metrics.pointing_game import Pointing, pointing_game
 from relprop.metrics.randomisation import Randomisation, model_randomisation
-from relprop.metrics.rationales import PrecisionAtK, TokenF1, precision_at_k, token_f1, word_scores
+from relprop.metrics.rationales import (
+    MarkedWords,
+    PrecisionAtK,
+    TokenF1,
+    marked_words,
+    precision_at_k,
+    token_f1,
+    word_scores,
+)
 from relprop.metrics.segmentation import Segmentation, average_precision, relevance_mass, segment
 from relprop.metrics.segmentation_data import SegmentedPicture, read_folder, read_imagenet_segmentation
 from relprop.metrics.token_perturbation import (
@@ -35,6 +43,7 @@ __all__ = [
     "Curve",
     "Hidden",
     "HidingPlan",
+    "MarkedWords",
     "Metric",
     "Nodes",
     "Perturbation",
@@ -55,8 +64,10 @@ __all__ = [
     "conservation",
     "faithfulness",
     "greedy_scores",
+    "limits",
     "log_odds",
     "logits_without",
+    "marked_words",
     "merged",
     "model_randomisation",
     "normalise",

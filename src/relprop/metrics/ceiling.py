@@ -45,6 +45,32 @@ def ceiling(
     return faithfulness(model, tokens, [best], labels, metrics=[each], batch_size=batch_size)[0][each.name]
 
 
+def limits(
+    model: nn.Module,
+    tokens: Tokens | Nodes,
+    labels: Values | None = None,
+    *,
+    metric: str | HidingPlan = "aopc",
+    beam: int = 4,
+    longest: int = 24,
+    batch_size: int = 32,
+) -> tuple[Floats, Floats]:
+    """The lowest and the highest value [texts] of a metric that the search finds, whatever the scores.
+
+    NAOPC of Edin et al. 2025 is (AOPC - lowest) / (highest - lowest): AOPC alone cannot be compared between models.
+    """
+    each = plan(metric) if isinstance(metric, str) else metric
+    both = [
+        greedy_scores(
+            model, tokens, labels, metric=each, beam=beam, longest=longest, batch_size=batch_size, worst=worst
+        )
+        for worst in (False, True)
+    ]
+    found = faithfulness(model, tokens, both, labels, metrics=[each], batch_size=batch_size)
+    values = np.stack([one[each.name].scores() for one in found])
+    return values.min(0), values.max(0)
+
+
 def greedy_scores(
     model: nn.Module,
     tokens: Tokens | Nodes,
@@ -54,11 +80,12 @@ def greedy_scores(
     beam: int = 4,
     longest: int = 24,
     batch_size: int = 32,
+    worst: bool = False,
 ) -> Floats:
     """Scores [texts, tokens] that put the tokens into the best order that the search finds, for one metric.
 
-    `beam` sets of each size are kept. For n tokens that may be hidden the model reads about beam x n^2 inputs; texts
-    with more than `longest` such tokens are refused.
+    `worst`: into the worst order instead. `beam` sets of each size are kept. For n tokens that may be hidden the model
+    reads about beam x n^2 inputs; texts with more than `longest` such tokens are refused.
     """
     if beam < 1:
         raise InputError(f"beam must be at least 1, got {beam}")
@@ -71,7 +98,9 @@ def greedy_scores(
                 "leave the text out, or wait for it with a larger number"
             )
     whole = whole_answers(model, token_logits(model, tokens, nothing_hidden(tokens), batch_size=batch_size), labels)
-    metric_values = _MetricValues(model, tokens, each, whole, [text.positions for text in texts], batch_size)
+    sign = (1 if METRICS[each.name].better == "higher" else -1) * (-1 if worst else 1)
+    positions = [text.positions for text in texts]
+    metric_values = _MetricValues(model, tokens, each, sign, whole, positions, batch_size)
     metric_values.note([(i, 0) for i in range(len(texts))], whole)
     upwards, downwards = (_search(metric_values, some, beam) for some in (texts, [text.mirrored() for text in texts]))
     scores = np.zeros(tokens.real.shape)
@@ -120,11 +149,12 @@ def _weights(each: HidingPlan) -> list[float]:
 
 @dataclass(frozen=True)
 class _MetricValues:
-    """The metric's value, larger is better, for hidden sets of a text's tokens. No set is asked for twice."""
+    """The metric's value times `sign`, for hidden sets of a text's tokens. No set is asked for twice."""
 
     model: nn.Module
     tokens: Tokens | Nodes
     plan: HidingPlan
+    sign: int
     whole: ClassAnswers
     positions: list[Ints]
     batch_size: int
@@ -141,8 +171,7 @@ class _MetricValues:
         return [self.known[one] for one in asked]
 
     def note(self, asked: Sequence[tuple[int, TokenSet]], answers: ClassAnswers) -> None:
-        sign = 1 if METRICS[self.plan.name].better == "higher" else -1
-        self.known.update(zip(asked, (sign * self.plan.read(answers)[:, 0]).tolist(), strict=True))
+        self.known.update(zip(asked, (self.sign * self.plan.read(answers)[:, 0]).tolist(), strict=True))
 
     def _question(self, text: int, hidden: TokenSet) -> Hidden:
         units = torch.zeros_like(self.tokens.real[text])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
 from relprop.errors import InputError
 from relprop.metrics.score_arrays import Bools, Floats, Ints, Values, as_array, finite_scores, mean_defined
+from relprop.metrics.segmentation import average_precision
 
 KS = (10, 20, 30, 40, 50, 60, 70, 80)
 
@@ -62,6 +64,14 @@ def token_f1(scores: Sequence[Values], rationales: Sequence[Values], *, ks: Sequ
 
 
 def _document(number: int, scores: Values, rationale: Values, ks: tuple[int, ...]) -> tuple[list[int], list[int], int]:
+    values, marks = _scored_marks(number, scores, rationale)
+    order = np.argsort(-values, kind="stable")
+    best = marks[order[: int(np.isfinite(values).sum())]]
+    return [int(best[:k].sum()) for k in ks], [len(best[:k]) for k in ks], int(marks.sum())
+
+
+def _scored_marks(number: int, scores: Values, rationale: Values) -> tuple[Floats, Bools]:
+    """Scores and marks of one document. Words behind the cut of a text score -inf: they are never taken."""
     values, marks = as_array(scores).astype(float), as_array(rationale)
     if values.ndim != 1 or marks.ndim != 1 or len(marks) < len(values) or not np.isin(marks, (0, 1)).all():
         raise InputError(
@@ -70,9 +80,47 @@ def _document(number: int, scores: Values, rationale: Values, ks: tuple[int, ...
         )
     if np.isnan(values).any() or np.isposinf(values).any():
         raise InputError(f"the scores of document {number} are not all finite numbers")
-    order = np.argsort(-values, kind="stable")
-    best = marks.astype(bool)[order[: int(np.isfinite(values).sum())]]
-    return [int(best[:k].sum()) for k in ks], [len(best[:k]) for k in ks], int(marks.sum())
+    behind = np.full(len(marks) - len(values), -np.inf)
+    return np.concatenate([values, behind]), marks.astype(bool)
+
+
+@dataclass(frozen=True, eq=False)
+class MarkedWords:
+    """How high the marked words stand among all words, per document; NaN where none or all are marked."""
+
+    precision: Floats  # share of marked words among the best, as many as are marked
+    reciprocal_rank: Floats  # 1 / the place of the best marked word
+    average_precision: Floats  # area under the precision-recall curve
+
+    def summary(self) -> dict[str, float]:
+        return {
+            "marked_precision": mean_defined(self.precision),
+            "marked_reciprocal_rank": mean_defined(self.reciprocal_rank),
+            "marked_auprc": mean_defined(self.average_precision),
+        }
+
+
+def marked_words(scores: Sequence[Values], marks: Sequence[Values]) -> MarkedWords:
+    """Precision@k and MRR of words that are known to decide (Bastings et al. 2022), and the AUPRC of the same.
+
+    Per document one score and one true-or-false mark per word. Ties are counted against the scores: of words with the
+    same score, those that are not marked come first.
+    """
+    if len(scores) != len(marks) or not len(scores):
+        raise InputError(f"scores of {len(scores)} documents, marks of {len(marks)}")
+    found = [_places(*_scored_marks(i, *one)) for i, one in enumerate(zip(scores, marks, strict=True))]
+    precision, rank, average = (np.array(column) for column in zip(*found, strict=True))
+    return MarkedWords(precision, rank, average)
+
+
+def _places(values: Floats, marks: Bools) -> tuple[float, float, float]:
+    count = int(marks.sum())
+    if count in (0, len(marks)):
+        return nan, nan, nan
+    cut = np.isneginf(values)  # tied with each other, below all that can be taken
+    values = np.where(cut, values[~cut].min(initial=0.0) - 1, values)
+    ranked = marks[np.lexsort((marks, -values))]
+    return float(ranked[:count].mean()), 1 / (1 + int(ranked.argmax())), average_precision(values, marks)
 
 
 def word_scores(scores: Values, words: Values) -> list[Floats]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,17 @@ from relprop.bench.kinds.exhibits import graph_exhibits, text_exhibit
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
 from relprop.bench.measurements import CEILING, UNIFORM, Measurements
 from relprop.errors import InputError
-from relprop.metrics import FAITHFULNESS, ceiling, conservation, faithfulness, plan, relevance_mass
+from relprop.metrics import (
+    FAITHFULNESS,
+    Nodes,
+    Tokens,
+    ceiling,
+    conservation,
+    faithfulness,
+    limits,
+    plan,
+    relevance_mass,
+)
 from relprop.readers.graph import GraphReader
 from relprop.readers.text import TextReader
 from relprop.registry import METHODS
@@ -21,12 +33,13 @@ from relprop.types import Attribution
 SEARCHED = ("auac", "au_mse")  # metrics that have a ceiling
 CONSERVATION = ("conservation_correlation", "conservation_gap")
 MASS = "relevance_mass"
+NORMALISED = "naopc"  # AOPC between its limits
 INK = 127  # pixels above this belong to the digit: half of the brightest
 Attributions = Mapping[str, Attribution]  # by the method's label
 
 
 class Faithfulness(TaskKind):
-    metrics = (*FAITHFULNESS, *CONSERVATION, MASS)
+    metrics = (*FAITHFULNESS, *CONSERVATION, MASS, NORMALISED)
 
     def check(self, job: CellJob) -> None:
         graphs = isinstance(_reader(job), GraphReader)
@@ -35,6 +48,8 @@ class Faithfulness(TaskKind):
             raise InputError("there is no method to measure")
         if graphs and job.task.replacement:
             raise InputError('a hidden node is removed, and nothing replaces it: set replacement = ""')
+        if NORMALISED in job.metrics and not (job.task.ceiling and "aopc" in job.metrics):
+            raise InputError(f'"{NORMALISED}" needs the metric "aopc", and "ceiling": the most tokens of a text')
         if MASS in job.metrics and not (graphs and isinstance(job.examples[0].text, GreyImage)):
             raise InputError(f'"{MASS}" is for images that are read as graphs: leave it out of this task')
         super().check(job)
@@ -46,6 +61,8 @@ class Faithfulness(TaskKind):
             _add_curves(whole, job, batch, found)
             if job.task.ceiling:
                 _add_ceiling(whole, job, batch)
+            if NORMALISED in job.metrics:
+                _add_normalised(whole, job, batch, found)
             if any(metric in CONSERVATION for metric in job.metrics):
                 _add_totals(whole, job, found)
             if MASS in job.metrics:
@@ -78,22 +95,62 @@ def _add_curves(whole: Measurements, job: CellJob, batch: Batch, found: Attribut
             whole.add_curve(label, metric, curve.fractions, curve.values.tolist())
 
 
-def _add_ceiling(whole: Measurements, job: CellJob, batch: Batch) -> None:
-    """The best that any scores could reach, by search; NaN for texts and graphs that are too large."""
-    most, size = job.task.ceiling, job.task.batch_size
+@dataclass(frozen=True)
+class _ShortExamples:
+    """The examples of a batch that are short enough for a search."""
+
+    places: list[int]  # in the batch
+    units: Tokens | Nodes
+    labels: list[Any] | None
+
+
+def _short_examples(job: CellJob, batch: Batch) -> _ShortExamples | None:
     reader, replacement = _reader(job), job.task.replacement or None
     counts = reader.hidden(batch.rows, batch.inputs, replacement).hideable.sum(1)
-    short = [i for i, count in enumerate(counts.tolist()) if count <= most]
+    places = [i for i, count in enumerate(counts.tolist()) if count <= job.task.ceiling]
+    if not places:
+        return None
+    rows = [batch.rows[i] for i in places]
+    labels = None if batch.labels is None else [batch.labels[i] for i in places]
+    return _ShortExamples(places, reader.hidden(rows, reader.inputs(rows), replacement), labels)
+
+
+def _add_normalised(whole: Measurements, job: CellJob, batch: Batch, labels: Iterable[str]) -> None:
+    """AOPC between the lowest and highest value that a search finds; NaN for what is too large, or has no range."""
+    short, count = _short_examples(job, batch), len(batch.rows)
+    lowest, highest = np.full(count, np.nan), np.full(count, np.nan)
+    if short is not None:
+        found = limits(
+            job.explainer.model,
+            short.units,
+            short.labels,
+            longest=job.task.ceiling,
+            batch_size=job.task.batch_size,
+        )
+        lowest[short.places], highest[short.places] = found
+    span = np.where(highest > lowest, highest - lowest, np.nan)
+    for label in labels:
+        values = np.array(whole.scores[label]["aopc"][-count:])
+        whole.add(label, NORMALISED, ((values - lowest) / span).tolist())
+
+
+def _add_ceiling(whole: Measurements, job: CellJob, batch: Batch) -> None:
+    """The best that any scores could reach, by search; NaN for texts and graphs that are too large."""
+    short = _short_examples(job, batch)
     for metric in (metric for metric in job.metrics if metric in SEARCHED):
         fractions = plan(metric).fractions
         values = np.full((len(batch.rows), len(fractions)), np.nan)
         scores = np.full(len(batch.rows), np.nan)
-        if short:
-            some = [batch.rows[i] for i in short]
-            units = reader.hidden(some, reader.inputs(some), replacement)
-            labels = None if batch.labels is None else [batch.labels[i] for i in short]
-            best = ceiling(reader.model, units, labels, metric=metric, longest=most, batch_size=size)
-            values[short], scores[short] = best.values, best.scores()
+        if short is not None:
+            best = ceiling(
+                job.explainer.model,
+                short.units,
+                short.labels,
+                metric=metric,
+                longest=job.task.ceiling,
+                batch_size=job.task.batch_size,
+            )
+            values[short.places], scores[short.places] = best.values, best.scores()
         whole.add(CEILING, metric, scores.tolist())
         whole.add_curve(CEILING, metric, fractions, values.tolist())
 

@@ -1,4 +1,8 @@
-"""Do the words that score highest agree with those that people marked? Token-F1 at k, as Figure 4 of [Chefer21]."""
+"""Do the words that score highest agree with those that are known to decide, or that people marked?
+
+Token-F1 at k as Figure 4 of [Chefer21]; precision, reciprocal rank and AUPRC of the marked words, for shortcuts
+(Bastings et al. 2022) and for words that people changed to change the label.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +16,29 @@ from torch import Tensor
 
 from relprop.bench.catalog import Catalog
 from relprop.bench.datasets import Example
-from relprop.bench.kinds.batches import make_batches, text_reader
+from relprop.bench.kinds.batches import Batch, make_batches, text_reader
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
 from relprop.bench.measurements import Measurements
 from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError
-from relprop.metrics import token_f1, word_scores
+from relprop.metrics import marked_words, token_f1, token_logits, word_scores
 from relprop.metrics.rationales import KS
 from relprop.metrics.score_arrays import Bools, Floats
+from relprop.metrics.token_perturbation import nothing_hidden
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow, unpad
 
 METRIC = "token_f1"
+MARKED = {
+    "marked_precision": "precision",
+    "marked_reciprocal_rank": "reciprocal_rank",
+    "marked_auprc": "average_precision",
+}  # each with its field of `MarkedWords`
 
 
 class Rationales(TaskKind):
-    metrics = (METRIC,)
-    options = ("ks",)
+    metrics = (METRIC, *MARKED)
+    options = ("ks", "right_only")  # right_only: examples that the model gets wrong have no number
 
     def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Example]:
         found = super().examples(catalog, task, folder)
@@ -44,17 +54,30 @@ class Rationales(TaskKind):
         reader = text_reader(job)
         whole, batches = make_batches(job)
         for batch in batches:
-            marks = [marked_words(example) for example in batch.examples]
+            wrong = _wrong(batch, reader) if job.task.options.get("right_only") else np.zeros(len(batch.rows), bool)
+            marks = [marks_of(example) for example in batch.examples]
             words = [words_of(example, row) for example, row in zip(batch.examples, batch.rows, strict=True)]
             for method in job.methods:
-                scores = batch.explain(method, whole).scores
-                result = token_f1(_by_word(reader, scores, batch.rows, words), marks, ks=ks)
-                whole.add(method.label, METRIC, result.f1.mean(1).tolist())
-                whole.add_curve(method.label, METRIC, ks, result.f1.tolist())
+                scores = _by_word(reader, batch.explain(method, whole).scores, batch.rows, words)
+                if METRIC in job.metrics:
+                    f1 = np.where(wrong[:, None], np.nan, token_f1(scores, marks, ks=ks).f1)
+                    whole.add(method.label, METRIC, f1.mean(1).tolist())
+                    whole.add_curve(method.label, METRIC, ks, f1.tolist())
+                for metric in (metric for metric in job.metrics if metric in MARKED):
+                    values = getattr(marked_words(scores, marks), MARKED[metric])
+                    whole.add(method.label, metric, np.where(wrong, np.nan, values).tolist())
         return whole
 
 
-def marked_words(example: Example) -> Bools:
+def _wrong(batch: Batch, reader: TextReader) -> Bools:
+    """[examples]: does the model say another class than the example's own?"""
+    tokens = reader.hidden(batch.rows, batch.inputs, None)
+    said = token_logits(reader.model, tokens, nothing_hidden(tokens)).argmax(-1)
+    wrong: Bools = said.numpy() != np.array([example.label for example in batch.examples])
+    return wrong
+
+
+def marks_of(example: Example) -> Bools:
     """[words]: is the word in a marked span? Words are separated by blanks."""
     marks = np.zeros(len(_single_text(example).split()), bool)
     for start, stop in example.evidence:
