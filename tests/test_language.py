@@ -15,7 +15,7 @@ from language_models import SEQ2SEQ, STORIES, explainer_of, stories, words
 from relprop.attribution import attribute
 from relprop.errors import InputError, ModelError, RelpropError, TargetError
 from relprop.explainer import Explainer
-from relprop.readers.decoder_text import SourceAndTargetReader
+from relprop.readers.decoder_text import EncoderDecoderReader
 from relprop.readers.text import TextReader
 from relprop.registry import METHODS
 from relprop.targets import Several, TokenAt
@@ -109,7 +109,7 @@ def test_each_token_is_explained_by_its_prefix(architecture: str, method: str) -
 def test_both_sides_of_an_encoder_decoder(architecture: str, method: str) -> None:
     """Source and target get scores; a method that needs one map of all tokens declines by name."""
     explainer = explainer_of(architecture)
-    assert isinstance(explainer.reader, SourceAndTargetReader)
+    assert isinstance(explainer.reader, EncoderDecoderReader)
     if METHODS[method].maps:
         with pytest.raises(ModelError, match=f'"{method}" needs one map of all tokens'):
             explainer(PROMPT, continuation="w63 w74 w25", method=method)
@@ -138,9 +138,9 @@ def test_both_sides_of_an_encoder_decoder(architecture: str, method: str) -> Non
 
 def _row(explainer: Explainer, own: torch.Tensor) -> Any:
     """The prompt with so many decoder tokens, as units."""
-    row = explainer.reader.read(PROMPT)
-    more = [unit for unit in explainer.reader.read("w63 w74 w25").units if not unit.special]
-    return replace(row, units=(*row.units, *more[: own.shape[1] - 1]))
+    source, start = explainer.reader.read(PROMPT)
+    more = [unit for unit in explainer.reader.read("w63 w74 w25")[0].units if not unit.special]
+    return source, replace(start, units=(*start.units, *more[: own.shape[1] - 1]))
 
 
 @pytest.mark.parametrize("architecture", SEQ2SEQ)
@@ -397,7 +397,7 @@ def test_half_a_character_before_the_end() -> None:
     assert isinstance(reader, TextReader)
     first, _ = tokenizer("\u00e9").input_ids
     row = reader.read("the movie")
-    written, units = _units(reader, "the movie", row, [first, tokenizer.eos_token_id])
+    written, units = _units(reader, row, [first, tokenizer.eos_token_id])
     assert written == "\ufffd"
     assert [(unit.text, unit.start, unit.special) for unit in units] == [
         ("\ufffd", 9, False),

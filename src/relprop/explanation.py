@@ -130,7 +130,7 @@ class Explanation:
         parts = tuple(
             replace(part.grouped(groups[id(part)], steps), merged=merged or part.merged)
             if isinstance(part, TextPart)
-            else part
+            else (part if merged else part.without_special()).joined_steps(steps)
             for part in self.parts
         )
         return replace(
@@ -142,7 +142,8 @@ class Explanation:
     @property
     def _writes(self) -> bool:
         """Whether the steps are units that the model wrote."""
-        return bool(self.steps) and self.texts[-1].written_from is not None
+        last = self.parts[-1]
+        return bool(self.steps) and isinstance(last, TextPart) and last.written_from is not None
 
     @property
     def _given(self) -> int:
@@ -156,7 +157,7 @@ class Explanation:
 
     @property
     def prompt(self) -> str:
-        """Of a continuation: what the model was given."""
+        """Of a continuation: what the model was given, as far as it is text."""
         return self.texts[0].text[0][: self.texts[0].written_from]
 
     @property
@@ -166,10 +167,10 @@ class Explanation:
 
     @property
     def matrix(self) -> NDArray[np.float64]:
-        """Of several steps: scores [steps, units of all texts]."""
+        """Of several steps: scores [steps, units of all parts]."""
         import numpy as np
 
-        return np.concatenate([np.array(part.by_step, dtype=np.float64) for part in self.texts], axis=1)
+        return np.concatenate([part.step_rows() for part in self.parts], axis=1)
 
     def token(self, index: int) -> Explanation:
         """The explanation of one generated token, with all that came before it."""
@@ -183,12 +184,12 @@ class Explanation:
             raise InputError(f"step {index} is out of range: there are {len(self.steps)}")
         index %= len(self.steps)
         step = self.steps[index]
+        written = self.texts[-1] if self._writes else None
         likeliest = step.runner_up_probability is None or step.probability >= step.runner_up_probability
         return replace(
             self,
             parts=tuple(
-                _at_step(part, index, self._given if self._writes and part is self.texts[-1] else None)
-                for part in self.texts
+                part.as_read(index, self._given) if part is written else part.at_step(index) for part in self.parts
             ),
             target=step.target,
             value=step.value,
@@ -206,22 +207,30 @@ class Explanation:
     def drawings(self) -> list[tuple[str, Any]]:
         """What is drawn, kind by kind: the package of the renderers, and what they take."""
         if self._writes:
-            return [("relprop.render.generation", self._generation())]
+            others = tuple(part for part in self.parts if not isinstance(part, TextPart))
+            return [*self._drawn(others), ("relprop.render.generation", self._generation())]
         if self.steps:
             return [drawn for i in range(len(self.steps)) for drawn in self.step(i).drawings]
+        return self._drawn(self.parts)
+
+    def _drawn(self, parts: Sequence[Part]) -> list[tuple[str, Any]]:
+        """Parts with their scores, of a continuation the sums over all of its tokens, those of one kind together."""
         sure = f" ({self.probability:.2f})" if self.probability is not None else ""
         prediction = f"{self.prediction}{sure}" if self.prediction else ""
         words = Words(self.method, self.target, self.value, prediction, self.signed, self.ledger is not None)
         kinds: dict[type[Part], list[Part]] = {}
-        for part in self.parts:
+        for part in parts:
             kinds.setdefault(type(part), []).append(part)
-        return [(kind.rendering, kind.drawing(parts, words)) for kind, parts in kinds.items()]
+        return [(kind.rendering, kind.drawing(own, words)) for kind, own in kinds.items()]
 
     def _generation(self) -> GenerationMap:
+        import numpy as np
+
         from relprop.render.generation.layout import GenerationMap
 
         units, _ = joined_units(self.texts)
-        scores = tuple(map(tuple, self.matrix.tolist()))
+        rows = np.concatenate([part.step_rows() for part in self.texts], axis=1)
+        scores = tuple(map(tuple, rows.tolist()))
         shares = any(one.ledger is not None for one in self.steps)
         return GenerationMap(units, len(units) - len(self.steps), self.steps, scores, self.method, shares)
 
@@ -296,24 +305,13 @@ class Explanation:
         check_types(self, Explanation)
         if not self.parts:
             raise ValueError("it has no parts")
-        if any(len(part.by_step) != len(self.steps) for part in self.texts) or self._given < 0:
+        if any(len(part.by_step) != len(self.steps) for part in self.parts) or self._given < 0:
             raise ValueError(f"{len(self.steps)} steps do not fit the scores")
         for part in self.texts:
             check_places(part.units, part.text)
         for ledger in (self.ledger, *(step.ledger for step in self.steps)):
             if ledger is not None:
                 check_sum(ledger)
-
-
-def _at_step(part: TextPart, index: int, given: int | None) -> TextPart:
-    """A text as far as the model had read it when it wrote a token, with the token's own scores."""
-    if given is None:
-        return replace(part, scores=part.by_step[index], by_step=())
-    count = given + index
-    ends = [unit.end for unit in part.units[given:count] if unit.end is not None]
-    stop = max(ends, default=part.written_from or 0)
-    text = (*part.text[:-1], part.text[-1][:stop])
-    return replace(part, text=text, units=part.units[:count], scores=part.by_step[index][:count], by_step=())
 
 
 def _strongest(part: Part, count: int = 2) -> list[str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from relprop.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,10 @@ class Part(ABC):
     rendering: ClassVar[str]  # the package whose modules terminal, html and figure draw what `drawing` returns
     whole_columns: ClassVar[tuple[str, ...]] = ()  # columns of `columns` that hold whole numbers or nothing
 
+    scored: ClassVar[tuple[str, ...]] = ("scores",)  # the fields that hold scores: each step has its own
+
     name: str  # the model's own name for the input
+    by_step: tuple[Any, ...] = ()  # of several steps, per step its own values of the fields `scored`
 
     if TYPE_CHECKING:  # fields or properties of the kinds: a property here would be taken for a field's default
 
@@ -40,6 +47,41 @@ class Part(ABC):
     def __repr__(self) -> str:
         """Short: how many units there are, and what their scores come to."""
         return f"{type(self).__name__}({self.name}: {len(self.units)} units, sum of scores {self.total:+.2f})"
+
+    # Several numbers of one example: `scores` are the sums of what each step has.
+
+    def step_values(self, index: int) -> tuple[Any, ...]:
+        """The values that the fields `scored` have at one step."""
+        return tuple(self.by_step[index])
+
+    def with_steps(self, steps: Sequence[tuple[Any, ...]]) -> Self:
+        """The same part with these steps, and with their sums as its scores; without steps the scores stay."""
+        sums = {name: _added(values) for name, *values in zip(self.scored, *steps, strict=True)} if steps else {}
+        return replace(self, **sums, by_step=tuple(map(tuple, steps)))  # type: ignore[type-var]
+
+    def at_step(self, index: int) -> Self:
+        """The same part with the scores of one step alone."""
+        own = dict(zip(self.scored, self.step_values(index), strict=True))
+        return replace(self, **own, by_step=())  # type: ignore[type-var]
+
+    def joined_steps(self, groups: Sequence[Sequence[int]]) -> Self:
+        """Steps added together; those in no group are left out. The sums over all steps stay."""
+        steps = [[self.step_values(i) for i in group] for group in groups]
+        added = tuple(tuple(map(_added, zip(*each, strict=True))) for each in steps)
+        return replace(self, by_step=added)  # type: ignore[type-var]
+
+    def step_rows(self) -> NDArray[np.float64]:
+        """The scores of every step [steps, units]."""
+        import numpy as np
+
+        rows = [self.at_step(i).unit_scores() for i in range(len(self.by_step))]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.units))
+
+    def unit_scores(self) -> NDArray[np.float64]:
+        """One number per unit, in their order."""
+        import numpy as np
+
+        return np.asarray(getattr(self, self.scored[0]), dtype=np.float64).ravel()
 
     @property
     @abstractmethod
@@ -71,6 +113,21 @@ class Part(ABC):
     @abstractmethod
     def drawing(cls, parts: Sequence[Self], words: Words) -> Any:
         """What the renderers of this kind draw of one explanation."""
+
+
+def joined_parts(parts: Sequence[Part]) -> Part:
+    """One part from those of several steps, which differ in their scores alone."""
+    first = parts[0]
+    return first.with_steps([tuple(getattr(part, name) for name in first.scored) for part in parts])
+
+
+def _added(values: Sequence[Any]) -> Any:
+    """The sum of numbers or arrays; of tuples, number by number; None where there are none."""
+    if values[0] is None:
+        return None
+    if isinstance(values[0], tuple):
+        return tuple(map(sum, zip(*values, strict=True)))
+    return sum(values[1:], start=values[0])
 
 
 def only(parts: Sequence[Part], what: str) -> Part:

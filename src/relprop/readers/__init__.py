@@ -7,62 +7,16 @@ group "relprop.readers": a function of (model, processor) that returns a reader,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Sequence
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from relprop.deadline import check_deadline
 from relprop.engine.model_call import generates
-from relprop.errors import InputError
 from relprop.model_config import config_value
-from relprop.part import Part
-from relprop.types import Attribution
+from relprop.readers.reader import Reader, read_all
 
-if TYPE_CHECKING:
-    from relprop.metrics import Nodes, Tokens
-
-Row = TypeVar("Row")  # one example as the model reads it
-
-
-class Reader(Protocol[Row]):
-    """A model's way to read one modality, or several that belong together."""
-
-    name: str  # what it reads, as messages say it: "texts"
-
-    def read(self, given: object, max_length: int | None = None) -> Row:
-        """One example. Raises InputError for what cannot be read."""
-
-    def batches(self, rows: Sequence[Row], size: int) -> list[list[int]]:
-        """Indices of examples that go through the model together, at most `size` of them."""
-
-    def inputs(self, rows: Sequence[Row]) -> dict[str, Tensor]:
-        """A batch: the model's keyword arguments."""
-
-    def options(
-        self, known: Collection[str], given: dict[str, object], rows: Sequence[Row], inputs: dict[str, Tensor]
-    ) -> dict[str, object]:
-        """A method's options with this modality's defaults. `known`: the options that the method has."""
-
-    def parts(self, row: Row, found: Attribution, number: int) -> tuple[Part, ...]:
-        """The parts of one example: its units with the scores of row `number` of the batch."""
-
-    def hidden(self, rows: Sequence[Row], inputs: dict[str, Tensor], replacement: str | int | None) -> Tokens | Nodes:
-        """A batch whose units metrics can hide."""
-
-
-def read_all(reader: Reader[Row], given: Sequence[object], max_length: int | None = None) -> list[Row]:
-    """Every example read; an error names the example where there are several."""
-    rows = []
-    for number, one in enumerate(given):
-        check_deadline()
-        try:
-            rows.append(reader.read(one, max_length))
-        except InputError as error:
-            which = f"{reader.name.removesuffix('s')} {number} of the list: " if len(given) > 1 else ""
-            raise InputError(f"{which}{error}") from None
-    return rows
+__all__ = ["Reader", "read_all", "reader_of"]
 
 
 def reader_of(model: nn.Module, processor: Any) -> Reader[Any]:
@@ -75,14 +29,31 @@ def reader_of(model: nn.Module, processor: Any) -> Reader[Any]:
         from relprop.readers.graph import GraphReader
 
         return GraphReader(model)
+    if writes_with_decoder(model):
+        from relprop.readers.decoder_text import DecoderReader, EncoderDecoderReader
+
+        decoder = DecoderReader(model, tokenizer_of(processor))
+        return EncoderDecoderReader(model, source_reader(model, processor), decoder)
+    return source_reader(model, processor)
+
+
+def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
+    """The reader of what the model is given: a picture or a text."""
     if "pixel_values" in (getattr(processor, "model_input_names", None) or []):
         from relprop.readers.image import ImageReader
 
-        return ImageReader(model, processor)
-    if generates(model) and config_value(model, "is_encoder_decoder"):
-        from relprop.readers.decoder_text import SourceAndTargetReader
-
-        return SourceAndTargetReader(model, processor)
+        return ImageReader(model, getattr(processor, "image_processor", processor))
     from relprop.readers.text import TextReader
 
-    return TextReader(model, processor)
+    return TextReader(model, tokenizer_of(processor))
+
+
+def writes_with_decoder(model: nn.Module) -> bool:
+    """Whether a decoder of its own writes the text, beside what the model reads."""
+    taken = inspect.signature(model.forward).parameters
+    return generates(model) and bool(config_value(model, "is_encoder_decoder")) and "decoder_input_ids" in taken
+
+
+def tokenizer_of(processor: Any) -> Any:
+    """The tokenizer of a processor, or the tokenizer itself."""
+    return getattr(processor, "tokenizer", None) or processor

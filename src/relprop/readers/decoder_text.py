@@ -1,34 +1,40 @@
-"""A text that is read and a text that is written, for encoder-decoders: two parts, each with its own tokens."""
+"""What an encoder-decoder reads, and the text that its decoder writes: parts of their own."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import NoReturn
+from collections.abc import Collection, Sequence
+from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from relprop.engine.model_call import device_of
 from relprop.errors import InputError, ModelError
 from relprop.readers import tokens
+from relprop.readers.product import ProductReader, RowTuple
+from relprop.readers.reader import Reader
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
-from relprop.render.text.part import TextPart
-from relprop.types import Attribution, Unit
+from relprop.types import Unit
+
+_IDS, _MASK = "decoder_input_ids", "decoder_attention_mask"
 
 
-class SourceAndTargetReader(TextReader):
-    """A row's units are the source's tokens, then the decoder's own."""
+class DecoderReader(TextReader):
+    """The decoder's own text: the tokens that it starts from, and what was written so far."""
 
-    ids = ("input_ids", "decoder_input_ids")
+    explains = (_IDS,)
 
-    def read(self, given: object, max_length: int | None = None) -> TokenRow:
-        """The source, with the tokens that the decoder starts from."""
-        row, start = super().read(given, max_length), self._start
-        units = [Unit(token, special=True, segment=1) for token in self.tokenizer.convert_ids_to_tokens(start)]
-        ids = {**row.ids, "decoder_input_ids": start}
-        return replace(row, ids=ids, units=(*row.units, *units), texts=(*row.texts, ""))
+    def read(self, given: object = "", max_length: int | None = None) -> TokenRow:
+        """The tokens that the decoder starts from, and a text behind them where one is given."""
+        start = self._start
+        units = tuple(Unit(token, special=True) for token in self.tokenizer.convert_ids_to_tokens(start))
+        row = TokenRow({_IDS: start}, units, None, ("",))
+        if given == "":
+            return row
+        own = tokens.encode(self.tokenizer, given, None, special=False)
+        return TokenRow({_IDS: [*start, *own.ids["input_ids"]]}, (*units, *own.units), None, own.texts)
 
     @property
     def _start(self) -> list[int]:
@@ -42,41 +48,63 @@ class SourceAndTargetReader(TextReader):
             raise ModelError("the model does not say which token its decoder starts from (decoder_start_token_id)")
         return start[:1] + named("forced_bos_token_id")[:1]
 
-    @property
-    def _even_only(self) -> bool:
-        return True  # so that the decoder's units lie at the same places
+    def batches(self, rows: Sequence[TokenRow], size: int) -> list[list[int]]:
+        """The source decides what goes together."""
+        return [list(range(k, min(k + size, len(rows)))) for k in range(0, len(rows), size)]
 
     def inputs(self, rows: Sequence[TokenRow]) -> dict[str, Tensor]:
-        """Both sides, each padded on its own; the decoder's on the right."""
+        """Padded on the right, whatever the tokenizer does to texts that are read."""
         own = [row.own_ids for row in rows]
-        batch = super().inputs([_source(row) for row in rows])
-        width, device = max(map(len, own)), batch["input_ids"].device
+        width, device = max(map(len, own)), device_of(self.model)
         pad = self.padding or 0
-        batch["decoder_input_ids"] = torch.tensor([ids + [pad] * (width - len(ids)) for ids in own], device=device)
-        if "decoder_attention_mask" in inspect.signature(self.model.forward).parameters:
+        batch = {_IDS: torch.tensor([ids + [pad] * (width - len(ids)) for ids in own], device=device)}
+        if _MASK in inspect.signature(self.model.forward).parameters:
             mask = [[1] * len(ids) + [0] * (width - len(ids)) for ids in own]
-            batch["decoder_attention_mask"] = torch.tensor(mask, device=device)
+            batch[_MASK] = torch.tensor(mask, device=device)
         return batch
 
-    def hidden(self, rows: Sequence[TokenRow], inputs: dict[str, Tensor], replacement: str | int | None) -> NoReturn:
+    def unpadded(self, scores: Tensor, row: TokenRow) -> list[float]:
+        values: list[float] = scores[: len(row.units)].double().tolist()
+        return values
+
+    def content(self, rows: Sequence[TokenRow]) -> Tensor:
+        width = max(len(row.units) for row in rows)
+        return torch.tensor([[i < len(r.units) and not r.units[i].special for i in range(width)] for r in rows])
+
+    def continuation_ids(self, row: TokenRow, continuation: str) -> list[int]:
+        ids: list[int] = self.tokenizer(text_target=continuation, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+
+class EncoderDecoderReader(ProductReader):
+    """A source of any kind, and the decoder's text. What is given is the source, or a source with the text so far."""
+
+    def __init__(self, model: nn.Module, source: Reader[Any], decoder: DecoderReader) -> None:
+        super().__init__(model, (source, decoder))
+        self.source, self.decoder = source, decoder
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.source.name
+
+    def read(self, given: object, max_length: int | None = None) -> RowTuple:
+        """`max_length`: of a source that is a text."""
+        text: object = ""
+        if not isinstance(self.source, TextReader) and isinstance(given, tuple) and len(given) == 2:
+            given, text = given
+        return (self.source.read(given, max_length), self.decoder.read(text))
+
+    def prompt(self, given: object, max_length: int | None) -> RowTuple:
+        if isinstance(self.source, TextReader) and not isinstance(given, str):
+            raise InputError(f"a prompt is a text, got {given!r:.80}")
+        return self.read(given, max_length)
+
+    def options(
+        self, known: Collection[str], given: dict[str, object], rows: Sequence[RowTuple], inputs: dict[str, Tensor]
+    ) -> dict[str, object]:
+        if isinstance(self.source, TextReader) and isinstance(given.get("mask"), str):
+            given = self.source.options((), given, [row[0] for row in rows], inputs)
+        return super().options(known, given, rows, inputs)
+
+    def hidden(self, rows: Sequence[RowTuple], inputs: dict[str, Tensor], replacement: str | int | None) -> NoReturn:
         raise InputError("evaluate is for models that read one text, not for an encoder-decoder that writes another")
-
-    def parts(self, row: TokenRow, found: Attribution, number: int) -> tuple[TextPart, ...]:
-        source, count = _source(row), len(row.own_ids)
-        sides = (source.units, tuple(replace(unit, segment=0) for unit in row.units[len(source.units) :]))
-        scores = (
-            tokens.unpad(self.tokenizer, found.parts["input_ids"][number], source),
-            found.parts["decoder_input_ids"][number, :count].double().tolist(),
-        )
-        texts = (row.texts[:-1], row.texts[-1:])
-        notes = (row.cut, None)
-        return tuple(
-            TextPart(name, text, units, tuple(own), truncated=note)
-            for name, text, units, own, note in zip(self.ids, texts, sides, scores, notes, strict=True)
-        )
-
-
-def _source(row: TokenRow) -> TokenRow:
-    """The text without the decoder's tokens."""
-    ids = {name: values for name, values in row.ids.items() if name != "decoder_input_ids"}
-    return replace(row, ids=ids, units=row.units[: len(ids["input_ids"])], texts=row.texts[:-1])

@@ -28,6 +28,7 @@ class GraphReader:
     """What a Graph Transformer says of its graphs."""
 
     name = "graphs"
+    explains = ("nodes",)
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model

@@ -34,6 +34,8 @@ class ImageReader:
     """A model's image processor, and where its pixels lie on a picture."""
 
     name = "images"
+    explains: tuple[str, ...] = ("pixel_values",)
+    pads_right = True  # pictures of equal size share a batch
 
     def __init__(self, model: nn.Module, processor: Processor) -> None:
         self.model = model
@@ -66,7 +68,7 @@ class ImageReader:
         if "baseline" not in known:
             return given
         black = [pixels(self.processor, Image.new("RGB", row.picture.size)) for row in rows]
-        return {"baseline": torch.stack(black).to(inputs["pixel_values"]), **given}
+        return {"baseline": {"pixel_values": torch.stack(black).to(inputs["pixel_values"])}, **given}
 
     def hidden(self, rows: Sequence[PixelRow], inputs: dict[str, Tensor], replacement: str | int | None) -> NoReturn:
         raise InputError("evaluate compares methods on texts and graphs; for images see relprop.metrics")
@@ -94,6 +96,6 @@ def _on_grid(found: Attribution, number: int, values: Tensor) -> tuple[Numbers, 
     windows = found.windows.get(part)
     if windows is None:
         raise ModelError(f'"{found.method}" gives {len(scores)} scores that are no windows of the image')
-    grid = patch_grid(windows[number])
+    grid = patch_grid(windows[number if len(windows) > 1 else 0])  # several targets share a pass over one example
     others = torch.ones(len(scores), dtype=torch.bool).index_fill(0, grid.places, False)
     return scores[grid.places].view(grid.rows, grid.columns).numpy(), scores[others].sum().item()

@@ -27,7 +27,7 @@ class TextReader:
     """A model's tokenizer, and what the model says of its texts."""
 
     name = "texts"
-    ids: tuple[str, ...] = ("input_ids",)  # the arguments of token ids, in the order of a row's units
+    explains: tuple[str, ...] = ("input_ids",)
 
     def __init__(self, model: nn.Module, tokenizer: Any) -> None:
         if tokenizer is None:
@@ -78,12 +78,9 @@ class TextReader:
         mask: int | None = self.tokenizer.mask_token_id
         hidden = self.padding if mask is None else mask
         if "baseline" in known and hidden is not None:
-            ids = {name: inputs[name] for name in self.ids}
-            content = tokens.content(self.tokenizer, rows).split([one.shape[1] for one in ids.values()], 1)
-            settled["baseline"] = {
-                name: one.masked_fill(own.to(one.device), hidden)
-                for (name, one), own in zip(ids.items(), content, strict=True)
-            }
+            (name,) = self.explains
+            content = self.content(rows).to(inputs[name].device)
+            settled["baseline"] = {name: inputs[name].masked_fill(content, hidden)}
         if "replacement" in known and hidden is not None:
             settled["replacement"] = hidden
         if "internal_batch_size" in known and self.padding is None:
@@ -102,7 +99,15 @@ class TextReader:
             )
         from relprop.metrics import Tokens
 
-        return Tokens(inputs, tokens.content(self.tokenizer, rows), token)
+        return Tokens(inputs, self.content(rows), token)
+
+    def content(self, rows: Sequence[TokenRow]) -> Tensor:
+        """Where a padded batch holds the texts' own tokens."""
+        return tokens.content(self.tokenizer, rows)
+
+    def unpadded(self, scores: Tensor, row: TokenRow) -> list[float]:
+        """One example's scores, without its padding."""
+        return tokens.unpad(self.tokenizer, scores, row)
 
     @cached_property
     def heads(self) -> Heads:
@@ -121,6 +126,47 @@ class TextReader:
 
     def parts(self, row: TokenRow, found: Attribution, number: int) -> tuple[TextPart, ...]:
         """One text, or a pair in one part: the model reads them as one sequence."""
-        scores = tuple(tokens.unpad(self.tokenizer, found.scores[number], row))
+        scores = tuple(self.unpadded(found.scores[number], row))
         (name,) = found.parts
         return (TextPart(name, row.texts, row.units, scores, truncated=row.cut, answer=row.answer),)
+
+    # Text that the model writes.
+
+    @property
+    def writer(self) -> TextReader:
+        """The reader of the text that the model writes: it continues what it reads."""
+        return self
+
+    @property
+    def pads_right(self) -> bool:
+        """Whether rows of different length may share a batch, each with its units at the same places as alone."""
+        return self.padding is not None and not tokens.pads_left(self.tokenizer)
+
+    def prompt(self, given: object, max_length: int | None) -> TokenRow:
+        """What is to be continued, never cut."""
+        if not isinstance(given, str):
+            raise InputError(f"a prompt is a text, got {given!r:.80}")
+        return tokens.encode(self.tokenizer, given, None)
+
+    def text_of(self, row: TokenRow) -> TokenRow:
+        """The text that is continued."""
+        return row
+
+    def with_text(self, row: TokenRow, text: TokenRow) -> TokenRow:
+        return text
+
+    def continuation_ids(self, row: TokenRow, continuation: str) -> list[int]:
+        """The tokens of a continuation given as text."""
+
+        def ids(text: str) -> list[int]:
+            return self.tokenizer(text=text, add_special_tokens=False, verbose=False)["input_ids"]  # type: ignore[no-any-return]
+
+        prompt = row.rendered or row.texts[0]
+        before, whole = ids(prompt), ids(prompt + continuation)
+        written = whole[len(before) :]
+        if whole[: len(before)] != before or not written:
+            raise InputError(
+                f"the continuation {continuation!r:.60} changes the prompt's last token: begin it where a word "
+                "begins, with the blank before it"
+            )
+        return written

@@ -58,11 +58,12 @@ class TokenRow:
     cut: str | None  # says what was cut off, if anything was
     texts: tuple[str, ...] = ()  # one text, or the two of a pair
     answer: tuple[int, int] | None = None  # characters of the second text that are marked as the answer
+    rendered: str = ""  # what the tokens spell, where that is more than the text: a chat template, places of pictures
 
     @property
     def own_ids(self) -> list[int]:
         """The tokens that a continuation continues: a decoder's own, or the text's."""
-        return self.ids.get("decoder_input_ids", self.ids["input_ids"])
+        return self.ids.get("decoder_input_ids") or self.ids["input_ids"]
 
 
 def parts_of(text: object) -> tuple[str, ...]:
@@ -97,10 +98,12 @@ def _positions(model: nn.Module) -> int | None:
     return count
 
 
-def encode(tokenizer: Any, text: object, limit: int | None) -> TokenRow:
-    """Token ids and units of one text, cut to `limit` tokens."""
+def encode(tokenizer: Any, text: object, limit: int | None, special: bool = True) -> TokenRow:
+    """Token ids and units of one text, cut to `limit` tokens; `special`: with the tokens that the tokenizer adds."""
     parts = parts_of(text)
     options = {"return_special_tokens_mask": True, "return_attention_mask": False}
+    if not special:
+        options["add_special_tokens"] = False
     if tokenizer.is_fast:
         options["return_offsets_mapping"] = True
     pieces, whole = _readable(tokenizer, parts, options, limit)

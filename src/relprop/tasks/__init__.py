@@ -27,6 +27,10 @@ def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
         if other is not None:
             return other
     if not isinstance(reader, TextReader):
+        if generates(model) and getattr(reader, "writer", None) is not None:
+            from relprop.tasks.token import TokenScore
+
+            return TokenScore(model, reader)
         return ClassScore(model, reader)
     if answers_questions(model):
         from relprop.tasks.answers import AnswerSpan

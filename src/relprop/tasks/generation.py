@@ -18,8 +18,10 @@ from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
 from relprop.loading import quiet
 from relprop.outputs import logits_of
+from relprop.part import Part, joined_parts
 from relprop.progress import tracked
 from relprop.readers import Reader, tokens
+from relprop.readers.product import ProductReader
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.registry import METHODS
@@ -32,6 +34,7 @@ from relprop.types import Attribution, ExplainedStep, Ledger, Unit
 
 TOGETHER = 32  # tokens explained from one forward pass: what flows back to each is kept until all have
 RUNNER_UP = "runner-up"
+WritingReader = TextReader | ProductReader  # of a model that writes text
 # How far logits may differ, relative to the largest, and still be called the same.
 _SAME = {torch.float64: 1e-5, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
@@ -80,21 +83,20 @@ def continued(
     progress: bool | None,
 ) -> list[Explanation]:
     """One continuation of a prompt, explained by each method with its options."""
-    if not isinstance(reader, TextReader):
+    if getattr(reader, "writer", None) is None:
         raise InputError(f"generate, continuation and against are for language models, not for models of {reader.name}")
+    assert isinstance(reader, TextReader | ProductReader)
     if not isinstance(task, TokenScore) or not task.generates:
         raise ModelError("the model writes no text: generate, continuation and against are for language models")
-    if not isinstance(prompt, str):
-        raise InputError(f"a prompt is a text, got {prompt!r:.80}")
-    row = _prompt(reader, prompt, wanted)
-    ids = _given(reader, prompt, row, wanted) if wanted.generate is None else _generated(reader, row, wanted)
-    written, units = _units(reader, prompt, row, ids)
-    prefixes = [_longer(row, ids[:i], units[:i]) for i in range(len(ids))]
+    row: Any = reader.prompt(prompt, wanted.max_length)
+    ids = _given(reader, row, wanted) if wanted.generate is None else _generated(reader, row, wanted)
+    written, units = _units(reader, row, ids)
+    prefixes = [_longer(reader, row, ids[:i], units[:i]) for i in range(len(ids))]
     logits, causal = _logits(reader, prefixes)
     others = _others(task, wanted.against, logits, ids)
     targets = [TokenAt(-1, *pair) for pair in zip(ids, others, strict=True)]
-    texts = (prompt, written) if _two_sided(reader) else (prompt + written,)
-    whole = replace(_longer(row, ids, units), texts=texts)
+    before = reader.text_of(row).texts[-1]
+    whole = replace(reader.text_of(_longer(reader, row, ids, units)), texts=(before + written,))
     certain = list(_generated_tokens(task, logits, ids, others))
     found = []
     for method, options in methods.items():
@@ -107,7 +109,7 @@ def continued(
         )
         found.append(
             Explanation(
-                parts=_parts(reader, whole, prompt, steps),
+                parts=_parts(whole, len(before), steps),
                 method=METHODS[method].name,
                 target=continuation_target(len(steps)),
                 value=sum(step.value for step in generated),
@@ -119,41 +121,20 @@ def continued(
     return found
 
 
-def _two_sided(reader: TextReader) -> bool:
-    """Whether what is written is a text of its own, beside the one that is read."""
-    return len(reader.ids) > 1
+def _parts(whole: TokenRow, begin: int, steps: Sequence[_StepScores]) -> tuple[Part, ...]:
+    """What was read with the scores of every step; the written text, the last part, with all of its units."""
+    *given, texts = zip(*(step.parts for step in steps), strict=True)
+    last = texts[0]
+    assert isinstance(last, TextPart)
+    rows = [(*text.scores, *(0.0,) * (len(whole.units) - len(text.units))) for text in texts]
+    text = TextPart(last.name, whole.texts, whole.units, rows[0], written_from=begin, truncated=last.truncated)
+    return (*map(joined_parts, given), text.with_steps([(row,) for row in rows]))
 
 
-def _parts(reader: TextReader, whole: TokenRow, prompt: str, steps: Sequence[_StepScores]) -> tuple[TextPart, ...]:
-    """The texts with all units, and for every step the scores of what came before it."""
-    counts = _counts(reader, whole)
-    starts = [sum(counts[:k]) for k in range(len(counts))]
-    parts = []
-    for k, name in enumerate(reader.ids):
-        units = tuple(replace(unit, segment=0) for unit in whole.units[starts[k] : starts[k] + counts[k]])
-        by_step = tuple((*step.scores[k], *(0.0,) * (counts[k] - len(step.scores[k]))) for step in steps)
-        sums = tuple(sum(column) for column in zip(*by_step, strict=True)) or (0.0,) * counts[k]
-        last = k == len(counts) - 1
-        begin = (0 if _two_sided(reader) else len(prompt)) if last else None
-        parts.append(TextPart(name, whole.texts[k : k + 1], units, sums, by_step, written_from=begin))
-    return tuple(parts)
-
-
-def _counts(reader: TextReader, row: TokenRow) -> list[int]:
-    """How many of a row's units belong to each argument of token ids."""
-    return [len(row.ids[name]) for name in reader.ids]
-
-
-def _prompt(reader: TextReader, prompt: str, wanted: Generation) -> TokenRow:
-    """The prompt as the model reads it."""
-    if _two_sided(reader):  # what is read and what is written have a limit each
-        return reader.read(prompt, wanted.max_length)
-    return tokens.encode(reader.tokenizer, prompt, None)
-
-
-def _check_room(reader: TextReader, row: TokenRow, count: int, wanted: Generation) -> None:
+def _check_room(reader: WritingReader, row: Any, count: int, wanted: Generation) -> None:
     """The last token need not be read."""
-    limit, before = reader.limit(wanted.max_length), len(row.own_ids)
+    assert reader.writer is not None
+    limit, before = reader.writer.limit(wanted.max_length), len(reader.text_of(row).own_ids)
     if limit is not None and before + count - 1 > limit:
         room = max(0, limit - before + 1)
         raise InputError(
@@ -162,18 +143,17 @@ def _check_room(reader: TextReader, row: TokenRow, count: int, wanted: Generatio
         )
 
 
-def _longer(row: TokenRow, written: Sequence[int], units: Sequence[Unit]) -> TokenRow:
+def _longer(reader: WritingReader, row: Any, written: Sequence[int], units: Sequence[Unit]) -> Any:
     """The prompt and what is written of the continuation."""
-    if "decoder_input_ids" in row.ids:
-        ids = {**row.ids, "decoder_input_ids": [*row.own_ids, *written]}
-    else:  # token types and the like stay what they were
-        ids = {name: [*own, *own[-1:] * len(written)] for name, own in row.ids.items()}
-        ids["input_ids"] = [*row.own_ids, *written]
-    return replace(row, ids=ids, units=(*row.units, *units))
+    text = reader.text_of(row)
+    # Token types and the like stay what they were.
+    ids = {name: [*own, *own[-1:] * len(written)] for name, own in text.ids.items()}
+    ids |= {name: [*text.own_ids, *written] for name in ids if name.endswith("input_ids")}
+    return reader.with_text(row, replace(text, ids=ids, units=(*text.units, *units)))
 
 
 @restoring
-def _generated(reader: TextReader, row: TokenRow, wanted: Generation) -> list[int]:
+def _generated(reader: WritingReader, row: Any, wanted: Generation) -> list[int]:
     """What the model writes, up to its end token."""
     _check_room(reader, row, wanted.count, wanted)
     settings = wanted.settings
@@ -187,44 +167,33 @@ def _generated(reader: TextReader, row: TokenRow, wanted: Generation) -> list[in
             raise InputError(f"the model cannot generate so: {str(error).splitlines()[0]}") from error
     if not isinstance(sequences, Tensor) or len(sequences) != 1:
         raise InputError("generate must give one continuation (no num_return_sequences, no return_dict_in_generate)")
-    return sequences[0, len(row.own_ids) :].tolist()
+    ids, own = sequences[0].tolist(), reader.text_of(row).own_ids
+    return ids[len(own) :] if ids[: len(own)] == own else ids  # some models give what they wrote alone
 
 
-def _given(reader: TextReader, prompt: str, row: TokenRow, wanted: Generation) -> list[int]:
+def _given(reader: WritingReader, row: Any, wanted: Generation) -> list[int]:
     """The tokens of a continuation given as text."""
     assert wanted.continuation is not None
-
-    def ids(**text: str) -> list[int]:
-        return reader.tokenizer(**text, add_special_tokens=False, verbose=False)["input_ids"]  # type: ignore[no-any-return]
-
-    if _two_sided(reader):
-        written = ids(text_target=wanted.continuation)
-    else:
-        before, whole = ids(text=prompt), ids(text=prompt + wanted.continuation)
-        written = whole[len(before) :]
-        if whole[: len(before)] != before or not written:
-            raise InputError(
-                f"the continuation {wanted.continuation!r:.60} changes the prompt's last token: begin it where a word "
-                "begins, with the blank before it"
-            )
+    assert reader.writer is not None
+    written = reader.writer.continuation_ids(reader.text_of(row), wanted.continuation)
     _check_room(reader, row, len(written), wanted)
     return written
 
 
-def _units(reader: TextReader, prompt: str, row: TokenRow, ids: Sequence[int]) -> tuple[str, list[Unit]]:
+def _units(reader: WritingReader, row: Any, ids: Sequence[int]) -> tuple[str, list[Unit]]:
     """What the tokens spell, and where in it each lies."""
-    two_sided = _two_sided(reader)
-    tokenizer, before = reader.tokenizer, [] if two_sided else row.own_ids[-8:]  # some decode a first token otherwise
+    prompt = reader.text_of(row)
+    tokenizer, before = reader.tokenizer, prompt.own_ids[-8:]  # some decode a first token otherwise
 
     def spelt(count: int) -> str:
         return tokenizer.decode([*before, *ids[:count]], skip_special_tokens=True, clean_up_tokenization_spaces=False)  # type: ignore[no-any-return]
 
     base = len(spelt(0))
     written = spelt(len(ids))[base:]
-    text, shift, segment = (written, 0, 1) if two_sided else (prompt + written, len(prompt), 0)
+    text, shift = prompt.texts[-1] + written, len(prompt.texts[-1])
     ends, special = tokens.word_ends(text), set(tokenizer.all_special_ids)
     names = tokenizer.convert_ids_to_tokens(list(ids))
-    units = [Unit(name, special=token in special, segment=segment) for token, name in zip(ids, names, strict=True)]
+    units = [Unit(name, special=token in special) for token, name in zip(ids, names, strict=True)]
     content = [i for i, unit in enumerate(units) if not unit.special]
     waiting: list[int] = []  # tokens that are each a part of one character
     start = 0
@@ -235,12 +204,12 @@ def _units(reader: TextReader, prompt: str, row: TokenRow, ids: Sequence[int]) -
             continue
         end = max(start, len(now) - base)
         for number in waiting:
-            units[number] = tokens.unit_at(text, ends, start + shift, end + shift, segment)
+            units[number] = tokens.unit_at(text, ends, start + shift, end + shift)
         waiting, start = [], end
     return written, units
 
 
-def _logits(reader: TextReader, prefixes: Sequence[TokenRow]) -> tuple[Tensor, bool]:
+def _logits(reader: WritingReader, prefixes: Sequence[Any]) -> tuple[Tensor, bool]:
     """The logits [tokens, vocabulary] that each token was chosen by, and whether one pass over all gives the same.
 
     It does where no token sees later ones, and that is tried: the prompt alone must give what it gives among the rest.
@@ -255,7 +224,7 @@ def _logits(reader: TextReader, prefixes: Sequence[TokenRow]) -> tuple[Tensor, b
 
 
 @restoring
-def _last_rows(reader: TextReader, row: TokenRow, count: int) -> Tensor:
+def _last_rows(reader: WritingReader, row: Any, count: int) -> Tensor:
     with torch.no_grad(), evaluating(reader.model):
         logits = logits_of(call(reader.model, reader.inputs([row]), TokenAt(-count, 0)))
     if logits.dim() != 3:
@@ -289,9 +258,9 @@ def _takes_several(method: str, options: dict[str, object]) -> bool:
 
 @dataclass(frozen=True)
 class _StepScores:
-    """What was found of one token: per text the scores of the units before it."""
+    """What was found of one token: the parts as far as the model had read them."""
 
-    scores: tuple[tuple[float, ...], ...]
+    parts: tuple[Part, ...]
     value: float
     ledger: Ledger | None
     baseline: float | None
@@ -301,8 +270,8 @@ class _StepScores:
 class _Work:
     """Tokens to be explained by one method: each at the end of its own prefix."""
 
-    reader: TextReader
-    prefixes: list[TokenRow]
+    reader: WritingReader
+    prefixes: list[Any]
     targets: list[TokenAt]
     method: str
     options: dict[str, object]
@@ -312,8 +281,7 @@ class _Work:
 
         Else a pass for each token over its own prefix; several in a batch where the model knows padding.
         """
-        padded = self.reader.padding is not None and not tokens.pads_left(self.reader.tokenizer)
-        size = TOGETHER if shared else size if padded and not self.options.get("ledger") else 1
+        size = TOGETHER if shared else size if self.reader.pads_right and not self.options.get("ledger") else 1
         every, parts = range(len(self.prefixes)), []
         for batch in tracked([every[k : k + size] for k in every[::size]], "explaining", progress):
             behind = [replace(self.targets[i], row=i - batch[-1] - 1) for i in batch]
@@ -322,20 +290,24 @@ class _Work:
             parts += [self._step(found, number, i) for number, i in enumerate(batch)]
         return parts
 
-    def _attribute(self, rows: list[TokenRow], target: object) -> Attribution:
+    def _attribute(self, rows: list[Any], target: object) -> Attribution:
         inputs = self.reader.inputs(rows)
         settled = self.reader.options(METHODS[self.method].options, self.options, rows, inputs)
         return with_warnings(attribute(self.reader.model, inputs, target, self.method, **settled))
 
     def _step(self, found: Attribution, number: int, i: int) -> _StepScores:
-        counts = _counts(self.reader, self.prefixes[i])
-        scores = tuple(
-            tuple(found.parts[name][number, :count].double().tolist())
-            for name, count in zip(self.reader.ids, counts, strict=True)
-        )
+        row = self.prefixes[i]
+        parts = self.reader.parts(row, self._as_read(found, row), number)
         baseline = None if found.baseline is None else found.baseline[number].item()
-        ledger = ledger_of(found, number, sum(map(sum, scores)))
-        return _StepScores(scores, found.value[number].item(), ledger, baseline)
+        ledger = ledger_of(found, number, sum(part.total for part in parts))
+        return _StepScores(parts, found.value[number].item(), ledger, baseline)
+
+    def _as_read(self, found: Attribution, row: Any) -> Attribution:
+        """Without what comes after the prefix: in a pass that several tokens share, the rest of the text."""
+        assert self.reader.writer is not None
+        count = len(self.reader.text_of(row).units)
+        own = {name: found.parts[name][:, :count] for name in self.reader.writer.explains}
+        return replace(found, parts={**found.parts, **own})
 
 
 def _generated_tokens(

@@ -15,6 +15,7 @@ from relprop.engine.restoring import restoring
 from relprop.errors import ModelError
 from relprop.explanation import Explanation
 from relprop.outputs import logits_of
+from relprop.part import Part, joined_parts
 from relprop.readers import tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
@@ -29,15 +30,12 @@ Explained = tuple[Explanation, Answered]
 
 def joined_steps(query: Query, method: Record[Any], explained: Sequence[Explained]) -> Explanation:
     """One explanation with a step for each number. Without any, all is 0: the sum of no numbers."""
-    row, answer = query.row, query.answer
-    assert isinstance(row, TokenRow)
+    answer = query.answer
     assert answer is not None
-    by_step = tuple(one.part.scores for one, _ in explained)
-    sums = tuple(map(sum, zip(*by_step, strict=True))) if by_step else (0.0,) * len(row.units)
     steps = tuple(_step(*one) for one in explained)
     first = explained[0][1] if explained else answer
     return Explanation(
-        parts=(TextPart("input_ids", row.texts, row.units, sums, by_step, truncated=row.cut),),
+        parts=_parts(query.row, [one.parts for one, _ in explained]),
         method=method.name,
         target=answer.target,
         value=sum(step.value for step in steps),
@@ -46,6 +44,14 @@ def joined_steps(query: Query, method: Record[Any], explained: Sequence[Explaine
         signed=method.signed,
         steps=steps,
     )
+
+
+def _parts(row: Any, steps: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
+    """Every part with the scores of all steps."""
+    if steps:
+        return tuple(map(joined_parts, zip(*steps, strict=True)))
+    assert isinstance(row, TokenRow)  # a text in which nothing was found
+    return (TextPart("input_ids", row.texts, row.units, (0.0,) * len(row.units), truncated=row.cut),)
 
 
 def _step(one: Explanation, answer: Answered) -> ExplainedStep:

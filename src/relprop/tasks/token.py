@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
+from typing import Any
 
 from torch import Tensor, nn
 
 from relprop.engine.model_call import generates
 from relprop.errors import InputError, TargetError
 from relprop.readers import read_all
-from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.targets import AtMask, TokenAt, class_index
 from relprop.tasks.classes import ClassScore
@@ -27,9 +27,9 @@ class TokenScore(ClassScore):
     `target=(number, token)` at one of them.
     """
 
-    def __init__(self, model: nn.Module, reader: TextReader) -> None:
+    def __init__(self, model: nn.Module, reader: Any) -> None:
         super().__init__(model, reader)
-        self.reader: TextReader = reader
+        self.reader: Any = reader
         self.tokenizer = reader.tokenizer
         self.generates = generates(model)
 

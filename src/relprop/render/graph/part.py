@@ -25,12 +25,14 @@ class GraphPart(Part):
     kind: ClassVar[str] = "graph"
     rendering: ClassVar[str] = "relprop.render.graph"
     whole_columns: ClassVar[tuple[str, ...]] = ("node",)
+    scored: ClassVar[tuple[str, ...]] = ("scores", "rest", "edges")
 
     name: str
     graph: Graph
     scores: Scores  # [nodes]
     rest: float = 0.0  # the virtual node's score
     edges: Scores | None = None  # [edges], where they were asked for
+    by_step: tuple[tuple[Scores, float, Scores | None], ...] = ()  # per step its own `scores`, `rest` and `edges`
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ class GraphPart(Part):
 
     def without_special(self) -> Self:
         """Without the score of the virtual node."""
-        return replace(self, rest=0.0)
+        return replace(self, rest=0.0, by_step=tuple((scores, 0.0, edges) for scores, _, edges in self.by_step))
 
     def columns(self) -> dict[str, Sequence[object]]:
         """One row per node, with its name and score; the virtual node is one row, special."""
@@ -70,12 +72,13 @@ class GraphPart(Part):
     def to_dict(self) -> dict[str, object]:
         graph = {name: _listed(getattr(self.graph, name)) for name in _OF_GRAPH}
         scores = {"scores": self.scores.tolist(), "edges": _listed(self.edges)}
-        return {"kind": self.kind, "name": self.name, "rest": self.rest, **scores, "graph": graph}
+        steps = {"by_step": [list(map(_listed, step)) for step in self.by_step]} if self.by_step else {}
+        return {"kind": self.kind, "name": self.name, "rest": self.rest, **scores, "graph": graph, **steps}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], attached: Any = None) -> Self:
         """What the graph was made from comes back if that can be told."""
-        edges = None if data["edges"] is None else np.array(data["edges"], dtype=np.float64)
+        edges = _array(data["edges"])
         source = data["graph"]["source"]
         known = np.array(source) if isinstance(source, list) else source
         try:
@@ -85,7 +88,12 @@ class GraphPart(Part):
         scores = np.array(data["scores"], dtype=np.float64)
         if scores.shape != (len(graph),) or (edges is not None and edges.shape != (len(graph.edges),)):
             raise ValueError(f"{scores.size} scores for {len(graph)} nodes, or not one for each edge")
-        return cls(**{**data, "graph": graph, "scores": scores, "edges": edges})
+        steps = tuple(
+            (np.array(own, dtype=np.float64), rest, _array(more)) for own, rest, more in data.get("by_step", ())
+        )
+        if any(own.shape != scores.shape for own, *_ in steps):
+            raise ValueError("the scores of a step are of another shape")
+        return cls(**{**data, "graph": graph, "scores": scores, "edges": edges, "by_step": steps})
 
     @classmethod
     def drawing(cls, parts: Sequence[Self], words: Words) -> GraphMap:
@@ -98,10 +106,14 @@ class GraphPart(Part):
 
 
 def _listed(value: object) -> object:
-    """What JSON can hold of it: arrays and words, not a graph of another library."""
+    """What JSON can hold of it: arrays, numbers and words, not a graph of another library."""
     if isinstance(value, np.ndarray):
         return value.tolist()
-    return value if isinstance(value, str | tuple) else None
+    return value if isinstance(value, str | tuple | int | float) else None
+
+
+def _array(numbers: list[float] | None) -> Scores | None:
+    return None if numbers is None else np.array(numbers, dtype=np.float64)
 
 
 def _strongest(scores: Scores, count: int) -> NDArray[np.int64]:

@@ -46,6 +46,7 @@ class ImagePart(Part):
     kind: ClassVar[str] = "image"
     rendering: ClassVar[str] = "relprop.render.image"
     whole_columns: ClassVar[tuple[str, ...]] = ("row", "column")
+    scored: ClassVar[tuple[str, ...]] = ("scores", "rest")
 
     name: str
     size: tuple[int, int]  # the picture's width and height
@@ -54,6 +55,7 @@ class ImagePart(Part):
     rest: float = 0.0  # scores of class tokens and the like, which lie nowhere on the picture
     file: str = ""  # the file's name
     image: Image.Image | None = None  # the picture at its own size, upright, in three colours
+    by_step: tuple[tuple[Scores, float], ...] = ()  # of several steps, per step its own `scores` and `rest`
 
     @property
     def units(self) -> tuple[Patch, ...]:
@@ -81,7 +83,7 @@ class ImagePart(Part):
         return down @ self.scores @ across.T
 
     def without_special(self) -> Self:
-        return replace(self, rest=0.0)
+        return replace(self, rest=0.0, by_step=tuple((scores, 0.0) for scores, _ in self.by_step))
 
     def columns(self) -> dict[str, Sequence[object]]:
         """One row per patch or pixel, with its edges on the picture; class tokens are one row, special."""
@@ -98,7 +100,9 @@ class ImagePart(Part):
         """The numbers, without the picture."""
         frame = [self.frame.left, self.frame.top, self.frame.right, self.frame.bottom]
         plain = {name: getattr(self, name) for name in ("name", "rest", "file")}
-        return {"kind": self.kind, **plain, "size": list(self.size), "scores": self.scores.tolist(), "frame": frame}
+        steps = {"by_step": [[scores.tolist(), rest] for scores, rest in self.by_step]} if self.by_step else {}
+        own = {"size": list(self.size), "scores": self.scores.tolist(), "frame": frame}
+        return {"kind": self.kind, **plain, **own, **steps}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], attached: Any = None) -> Self:
@@ -111,7 +115,10 @@ class ImagePart(Part):
         if attached is not None and attached.size != size:
             raise InputError(f"the explanation is of a picture of {size[0]} x {size[1]} pixels, not of "
                              f"{attached.size[0]} x {attached.size[1]}")  # fmt: skip
-        own = {"scores": scores, "size": size, "frame": Frame(*data["frame"])}
+        steps = tuple((np.array(own, dtype=np.float64), rest) for own, rest in data.get("by_step", ()))
+        if any(own.shape != scores.shape for own, _ in steps):
+            raise ValueError("the scores of a step are of another shape")
+        own = {"scores": scores, "size": size, "frame": Frame(*data["frame"]), "by_step": steps}
         return cls(image=attached, **{**data, **own})
 
     @classmethod

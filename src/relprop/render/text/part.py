@@ -41,6 +41,26 @@ class TextPart(Part):
             if len(scores) != len(self.units):
                 raise ValueError(f"{len(self.units)} units, {len(scores)} scores")
 
+    def step_values(self, index: int) -> tuple[Scores]:
+        return (self.by_step[index],)
+
+    def with_steps(self, steps: Sequence[tuple[Any, ...]]) -> Self:
+        """`by_step` holds the scores themselves: a text has no others."""
+        rows = tuple(scores for (scores,) in steps)
+        sums = tuple(map(sum, zip(*rows, strict=True))) if rows else self.scores
+        return replace(self, scores=sums, by_step=rows)
+
+    def as_read(self, index: int, given: int) -> Self:
+        """The text as far as the model had read it when it wrote a token, with the token's own scores."""
+        count = given + index
+        ends = [unit.end for unit in self.units[given:count] if unit.end is not None]
+        stop = max(ends, default=self.written_from or 0)
+        text = (*self.text[:-1], self.text[-1][:stop])
+        return replace(self, text=text, units=self.units[:count], scores=self.by_step[index][:count], by_step=())
+
+    def joined_steps(self, groups: Sequence[Sequence[int]]) -> Self:
+        return self.grouped([[i] for i in range(len(self.units))], groups)
+
     @property
     def total(self) -> float:
         return sum(self.scores)
