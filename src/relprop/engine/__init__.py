@@ -13,8 +13,10 @@ Where scores are read:
 - `leaves`, `units`: where each input enters, and the proof that the rows of a hidden state are its units.
 - `survey`, `placement`: the reading plan of a model, made once; `sources`: the live tensors by that plan.
 
-What observes a pass (`observer`): `capture` and `captured_maps` (attention maps, block inputs), `ledger`, `checkpoint`,
-`decompose` (attention sub-blocks). `module_stack` says which module is running.
+What observes a pass (`observer`): `capture` and `captured_maps` (attention maps, block inputs), `block_states` and
+`carried_rows` (relevance at every block, and whose rows these are), `ledger`, `checkpoint`, `decompose` (attention
+sub-blocks). `module_stack` says which module is running.
 
-The passes themselves: `model_call`, `passes` (with a backward pass), `forward_passes` (without), `pass_cache`.
+The passes themselves: `model_call`, `passes` (with a backward pass), `forward_passes` (without), `flow` (their result),
+`pass_cache`.
 """

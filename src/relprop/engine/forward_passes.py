@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from relprop.engine.capture import Capture, CaptureOptions
+from relprop.engine.flow import Flow
 from relprop.engine.map_order import MapOrder
 from relprop.engine.model_call import batch_of, call, check_finite, cloned_inputs, evaluating, read_target
 from relprop.engine.pass_cache import pass_key
-from relprop.engine.passes import Flow, detached_target, example_axes, propagate, warnings_of
+from relprop.engine.passes import detached_target, example_axes, propagate, warnings_of
 from relprop.engine.placement import reading_plans
 from relprop.engine.propagation import Propagation
 from relprop.engine.restoring import restoring

@@ -8,6 +8,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from relprop.engine.carried_rows import copy_carried_rows
 from relprop.engine.graph_exits import GraphExits
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
@@ -71,6 +72,7 @@ class InPlaceWrites:
             with torch.no_grad():
                 target.copy_(result)
         self._lineage.on_write(target, before, result)
+        copy_carried_rows(result, target)
         return target
 
     def write_out(self, out: Any, result: Any) -> Any:

@@ -167,23 +167,40 @@ class IntegerTracker:
         return None
 
     def _moved(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call itself, applied to the elements; filled-in values become CONSTANT."""
+        """The call itself, applied to the elements."""
 
-        def origin(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                tracked = self._elements.get(id(value))
-                return torch.full_like(value, CONSTANT, dtype=torch.long) if tracked is None else tracked[2]
-            if isinstance(value, tuple | list):
-                return type(value)(origin(one) for one in value)
-            return CONSTANT
+        def elements(tensor: Tensor) -> Tensor | None:
+            tracked = self._elements.get(id(tensor))
+            return None if tracked is None else tracked[2]
 
-        moved = [origin(value) if number in _MOVED[op.name] else value for number, value in enumerate(args)]
-        if op.name == "pad":
-            moved, kwargs = moved[:2], {"value": CONSTANT}
-        try:
-            return op.function(*moved, **kwargs)
-        except (RuntimeError, TypeError, IndexError, ValueError):  # a form of the call that is not known: not tracked
-            return None
+        return moved_numbers(op, args, kwargs, elements)
+
+
+def moves(op: Op) -> bool:
+    """Whether a call moves numbers without changing them."""
+    return op.name in _MOVED
+
+
+def moved_numbers(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], numbers: Callable[[Tensor], Tensor | None]
+) -> Any:
+    """A call that moves numbers, applied to the `numbers` of its tensors; filled-in values become CONSTANT."""
+
+    def origin(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            own = numbers(value)
+            return torch.full_like(value, CONSTANT, dtype=torch.long) if own is None else own
+        if isinstance(value, tuple | list):
+            return type(value)(origin(one) for one in value)
+        return CONSTANT
+
+    moved = [origin(value) if number in _MOVED[op.name] else value for number, value in enumerate(args)]
+    if op.name == "pad":
+        moved, kwargs = moved[:2], {"value": CONSTANT}
+    try:
+        return op.function(*moved, **kwargs)
+    except (RuntimeError, TypeError, IndexError, ValueError):  # a form of the call that is not known: not tracked
+        return None
 
 
 def _is_integer(tensor: Tensor) -> bool:

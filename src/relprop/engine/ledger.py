@@ -35,6 +35,8 @@ class _Account:
     rest: Kind  # the kind of what is not taken by a bias
     taken: float = 0.0
     bias: float = 0.0
+    node: Any = None  # of its result in the graph, until the accounts are weighed
+    weight: float = 1.0  # where scores are a mean over several states: the share of these that lie below the call
 
 
 class LedgerKeeper(Observer):
@@ -69,6 +71,7 @@ class LedgerKeeper(Observer):
         bias = bias_of(op, args, kwargs) if taking else None
         for tensor in result if isinstance(result, tuple | list) else (result,):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
+                account.node = tensor.grad_fn
                 tensor.register_hook(_flow_out(self._carries, self._save(tensor), account, bias))
         return result
 
@@ -109,6 +112,12 @@ class LedgerKeeper(Observer):
         for saved in self._saved.pop(address(tensor), ()):
             saved[0] = saved[0].clone()
 
+    def weigh(self, share: Callable[[Any], float] | None) -> None:
+        """Before the backward pass: the weight of every account, by the node of its call. None: all weigh 1."""
+        for account in self._accounts:
+            account.weight = 1.0 if share is None or account.node is None else share(account.node)
+            account.node = None  # its graph would never be freed
+
     def note_opaque_functions(self, value: Tensor) -> None:
         """Note autograd functions of the model's own: they are not torch calls and cannot be traced, only named."""
         self._opaque += [node._forward_cls.__name__ for node in opaque_functions(value)]
@@ -132,7 +141,7 @@ class LedgerKeeper(Observer):
             for kind, amount in parts:
                 if amount:
                     key = (account.module, account.op, kind, kind == "unexplained" and amount < 0)
-                    sums[key] = sums.get(key, 0.0) + amount
+                    sums[key] = sums.get(key, 0.0) + amount * account.weight
         entries += [Entry(module, op, kind, amount) for (module, op, kind, _), amount in sums.items()]
         untraced = value - sum(entry.value for entry in entries)
         name = f"not traced ({', '.join(sorted(set(self._opaque)))})" if self._opaque else "not traced"

@@ -51,6 +51,11 @@ def path_of(module: nn.Module, model: nn.Module) -> str:
 
 def first_tensor(frame: FrameType) -> Tensor | None:
     """The first floating-point argument of a module call: a block's hidden states."""
+    return next(float_arguments(frame), None)
+
+
+def float_arguments(frame: FrameType) -> Iterator[Tensor]:
+    """The floating-point tensors among the arguments of a module call."""
     local = frame.f_locals
     if frame.f_code is _CALL:
         values = (*local["args"], *local["kwargs"].values())
@@ -58,8 +63,7 @@ def first_tensor(frame: FrameType) -> Tensor | None:
         values = tuple(local[name] for name in frame.f_code.co_varnames[1 : frame.f_code.co_argcount] if name in local)
     for value in values:
         if isinstance(value, Tensor) and (torch.is_floating_point(value) or torch.is_complex(value)):
-            return value
-    return None
+            yield value
 
 
 def stacks(model: nn.Module) -> list[list[nn.Module]]:

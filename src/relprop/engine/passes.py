@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.block_states import BlockStates, stacked
 from relprop.engine.capture import Capture, CaptureOptions
 from relprop.engine.captured_maps import CapturedMaps
 from relprop.engine.checkpoint import Checkpoint
+from relprop.engine.flow import Flow
 from relprop.engine.ledger import LedgerKeeper
 from relprop.engine.model_call import (
     batch_of,
@@ -42,34 +44,6 @@ PERIOD = 12  # how many examples powers of two can mark; half precision holds 2^
 
 
 @dataclass(frozen=True)
-class Flow:
-    """The result of one pass."""
-
-    chosen: ChosenTarget
-    sources: tuple[Source, ...]
-    arrived: tuple[Tensor, ...]  # per source: its gradient, or its relevance
-    carries: Carries
-    captured: CapturedMaps | None = None
-    keeper: LedgerKeeper | None = None
-    gradient: Flow | None = None  # the gradient's own flow, where one forward pass served gradient and relevance
-    several: bool = False  # `arrived` is stacked: one entry per target (`targets.Several`) of a single example
-    row_owners: Mapping[str, Tensor] = field(default_factory=dict)  # per part without a batch axis: each row's example
-    axes: Mapping[str, int] = field(default_factory=dict)  # per part: its batch axis, -1 for none
-    one_stream: bool = True  # all attention is among the rows of one residual stream
-    warnings: tuple[str, ...] = ()
-    hidden: list[str] = field(default_factory=list)  # parts with relevance at units that their mask calls padding
-
-    def relevance(self) -> list[Tensor]:
-        """Per source the relevance of each element (input x gradient, or R itself), in float32 or better."""
-        return [
-            at_least_float32(arrived)
-            if self.carries == "relevance"
-            else at_least_float32(source.leaf.detach()) * at_least_float32(arrived)
-            for source, arrived in zip(self.sources, self.arrived, strict=True)
-        ]
-
-
-@dataclass(frozen=True)
 class _PassOptions:
     """The options of `propagate`."""
 
@@ -80,6 +54,7 @@ class _PassOptions:
     two_way: bool
     checkpoint: bool
     ledger: bool
+    every_block: bool = False
     gradients: CapturedMaps | None = None  # of an earlier pass that carried the gradient
 
 
@@ -95,15 +70,18 @@ def propagate(
     two_way: bool = False,
     checkpoint: bool = False,
     ledger: bool = False,
+    every_block: bool = False,
 ) -> Flow:
     """Run `model(**inputs)` under `rules` and let the target flow back to the place where scores are read.
 
     `at`: the first block's input ("block"), the "word_embeddings", or the model's float "input"; None takes the first
     of these that can be shown to hold the units. `capture` says what to keep of attention. `two_way`:
     relevance-carrying rules also let the gradient flow back, from the same forward pass where the model allows it.
+    `every_block` reads the relevance of rows at every block too.
     """
-    options = _PassOptions(rules, at, edit, capture, two_way, checkpoint, ledger)
+    options = _PassOptions(rules, at, edit, capture, two_way, checkpoint, ledger, every_block)
     shareable = edit is None and not (capture is not None and capture.heads) and not (checkpoint or ledger)
+    shareable = shareable and not every_block
     key = pass_key(model, inputs, target, rules, at) if shareable else None
     if key is None:
         return _run_pass(model, inputs, target, options)
@@ -220,6 +198,7 @@ class _Pass:
         )
         self.gradients = options.gradients
         self.keeper = LedgerKeeper(model, rules) if options.ledger else None
+        self.states = BlockStates(model, plan.blocks, self.sources.placed) if options.every_block else None
 
     @property
     def _result_fields(self) -> dict[str, Any]:
@@ -233,6 +212,9 @@ class _Pass:
             if not chosen.value.requires_grad:
                 raise UnreachedError(why_unreached(chosen))
             guard_opaque(chosen.value, self.rules)
+            share = None if self.states is None else self.states.finish(chosen.value)
+            if self.keeper is not None:
+                self.keeper.weigh(share)
             if isinstance(target, Several):
                 return self._flow_of_several(chosen, target, outputs)
             if self.keeper is not None:
@@ -243,6 +225,9 @@ class _Pass:
                 gradient = replace(self._flow(chosen, "gradient", keep_graph=True), axes=axes, row_owners=packed)
                 self.phase.gradient = False
             flow = self._flow(chosen, self.rules.carries)
+        if self.states is not None:
+            flow = replace(flow, block_rows=self.states.relevance(flow.rows()))
+            self.states.release()
         if self.capture is not None:
             self.capture.release()
         return replace(flow, keeper=self.keeper, gradient=gradient, row_owners=packed, axes=axes)
@@ -310,10 +295,13 @@ class _Pass:
         if batch_of(self.inputs) != 1:
             raise InputError(f"several targets at once are of a single example, got {batch_of(self.inputs)}")
         sources = tuple(self.sources.placed)
-        per_target = []
+        per_target, rows = [], []
         for number, one in enumerate(target.targets, 1):  # one by one: together each would carry the others' zero rows
             last = number == len(target.targets)
             per_target.append(self._arrived(one(outputs).sum(), keep_graph=not last))
+            if self.states is not None:
+                flow = Flow(detached_target(chosen), sources, per_target[-1], self.rules.carries)
+                rows.append(self.states.relevance(flow.rows()))
         reached = tuple(torch.stack(each) for each in zip(*per_target, strict=True))
         axes, _ = _proved_axes(sources, 1, self.plan)
         return Flow(
@@ -323,12 +311,13 @@ class _Pass:
             self.rules.carries,
             several=True,
             axes=axes,
+            block_rows=stacked(rows) if rows else None,
             **self._result_fields,
         )
 
     def _forward(self, target: Any) -> tuple[Any, ChosenTarget]:
         """The outputs and the target. A target function of the caller runs under the rules too."""
-        observers = (self.sources, self.saver, self.capture, self.keeper)
+        observers = (self.sources, self.saver, self.capture, self.keeper, self.states)
         given = self.sources.live_inputs(self.inputs)
         try:
             with Propagation(self.rules, [one for one in observers if one is not None], self.sources.live) as mode:

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from relprop.deadline import check_deadline
+from relprop.engine.carried_rows import copy_carried_rows
 from relprop.engine.expanded_calls import detached, with_values_of
 from relprop.engine.graph_exits import CASTS_TO_INTEGERS, GraphExits
 from relprop.engine.in_place_writes import InPlaceWrites
@@ -242,6 +243,7 @@ class Propagation(TorchFunctionMode):
             return self._by_rules(op, args, kwargs)
         target = args[0]
         before = target.clone()  # autograd may save it
+        copy_carried_rows(target, before)
         return self._writes.write(target, self._by_rules(op, args, kwargs, before), before)
 
     def _by_rules(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], before: Tensor | None = None) -> Any:
@@ -292,7 +294,8 @@ class Propagation(TorchFunctionMode):
         super().__enter__()  # type: ignore[no-untyped-call]  # again: torch leaves the mode while it handles a call
         try:
             result = rule.function(*args, **kwargs)
-            result = result if plain is None else with_values_of(plain, result)
+            expanded, result = result, result if plain is None else with_values_of(plain, result)
+            copy_carried_rows(expanded, result)
         finally:
             leave_mode(self)
             self._expanding -= 1

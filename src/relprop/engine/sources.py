@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from relprop.engine.carried_rows import CarriedRows, set_carried_rows
 from relprop.engine.leaves import (
     IntegerTracker,
     Leaf,
@@ -217,7 +218,7 @@ class Sources(Observer):
             Source(leaf.part, place, leaf.tensor, rows, True, integer, features, leaf.lookup, leaf.integers, raw)
         )
         self.leaves.append(replace(leaf, tensor=tensor))
-        return tensor.clone()
+        return self._placed_values(tensor)
 
     def _are_raw(self, leaf: Leaf, integers: Tensor) -> bool:
         """Whether looked-up integers are the part's own, only moved."""
@@ -230,6 +231,12 @@ class Sources(Observer):
         leaf = values.detach().requires_grad_(self._live)
         self.placed.append(replace(source, leaf=leaf))
         return leaf
+
+    def _placed_values(self, tensor: Tensor) -> Tensor:
+        """The values of the latest source for the model, as a copy that it may overwrite."""
+        values = tensor.clone()
+        set_carried_rows(values, CarriedRows(len(self.placed) - 1, None))
+        return values
 
     def claims(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether a call reads states below the place of their leaves."""
@@ -278,7 +285,7 @@ class Sources(Observer):
             Source(leaf.part, planned.place, state, rows, False, planned.integer, planned.features)
         )
         self._release(origins)
-        return tensor.clone()
+        return self._placed_values(tensor)
 
     def _proved_rows(self, origins: frozenset[int], state: Tensor) -> Rows | None:
         """The rows of a state, if they read windows of one part.

@@ -187,7 +187,7 @@ def one_stream(recorder: Recorder, value: Tensor, leaves: Sequence[Leaf]) -> boo
     This holds if a state that all paths pass through lies between any two attention calls, and no queries are learned.
     """
     order, contributing = _ordered([value.grad_fn], recorder.calls)
-    reach = _reach(order, leaves)
+    reach = _reach(order, [leaf.tensor for leaf in leaves])
     cuts = _cuts(order, {node for node in contributing if reach[node]})
     cut_calls = [number for number, call in enumerate(recorder.calls) if any(node in cuts for node in call.nodes)]
     own = recorder.in_blocks
@@ -206,7 +206,7 @@ class LeafPath:
 def leaf_paths(calls: Sequence[_Call], value: Tensor, leaves: Sequence[Leaf]) -> list[LeafPath | None]:
     """Per leaf its path to `value`; None if `value` does not depend on the leaf."""
     order, contributing = _ordered([value.grad_fn], calls)
-    reach = _reach(order, leaves)
+    reach = _reach(order, [leaf.tensor for leaf in leaves])
     paths: list[LeafPath | None] = []
     for number, leaf in enumerate(leaves):
         same = sum(1 << i for i, other in enumerate(leaves) if other.part == leaf.part)
@@ -239,9 +239,9 @@ def _number(node: Any) -> int:
     return -1 if hasattr(node, "variable") else int(node._sequence_nr())
 
 
-def _reach(order: Sequence[Any], leaves: Sequence[Leaf]) -> dict[Any, int]:
+def _reach(order: Sequence[Any], leaves: Sequence[Tensor]) -> dict[Any, int]:
     """Per node the leaves that it depends on, as bits."""
-    bits = {id(leaf.tensor): 1 << number for number, leaf in enumerate(leaves)}
+    bits = {id(leaf): 1 << number for number, leaf in enumerate(leaves)}
     reach: dict[Any, int] = {}
     for node in order:
         own = bits.get(id(node.variable), 0) if hasattr(node, "variable") else 0
@@ -266,6 +266,42 @@ def _cuts(order: Sequence[Any], own: set[Any]) -> set[Any]:
                 cuts.add(node)
             open_edges += leaving[node]
     return cuts
+
+
+class LeafGraph:
+    """The graph of `value` as seen from the leaves that it depends on."""
+
+    def __init__(self, value: Tensor, leaves: Sequence[Tensor]) -> None:
+        order, contributing = _ordered([value.grad_fn], ())
+        self._reach = _reach(order, leaves)
+        own = [{node for node in contributing if self._reach[node] >> i & 1} for i in range(len(leaves))]
+        self._cuts = [_cuts(order, nodes) for nodes in own]
+        self._outputs: dict[Any, set[int]] = {}  # per node which of its outputs are used
+        for node in contributing:
+            for before, output in node.next_functions:
+                self._outputs.setdefault(before, set()).add(output)
+
+    def depends_on(self, node: Any) -> int:
+        """The leaves that a node depends on, as bits; 0 for a node that `value` does not depend on."""
+        return self._reach.get(node, 0)
+
+    def is_cut(self, leaf: int, node: Any, output: int) -> bool:
+        """Whether all that a leaf gives to the value passes this output of a node."""
+        return node in self._cuts[leaf] and self._outputs.get(node) == {output}
+
+    def is_chain(self, node: Any) -> bool:
+        """Whether a node is computed from its leaf alone, one call after the other: no branch leaves it or joins."""
+        while not hasattr(node, "variable"):
+            before = [one for one, _ in node.next_functions if self._reach.get(one, 0)]
+            if len(before) != 1:
+                return False
+            node = before[0]
+        return True
+
+    @staticmethod
+    def number(node: Any) -> int:
+        """The position of a node in the forward pass."""
+        return _number(node)
 
 
 def _before_mixing(number: int, cuts: set[Any], calls: Sequence[_Call], reach: dict[Any, int], same: int) -> LeafPath:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from relprop.engine.capture import CaptureOptions, HeadMask
 from relprop.engine.captured_maps import AttentionMap, BlockInput, Fold
+from relprop.engine.flow import Flow
 from relprop.engine.forward_passes import forward_maps, map_order
 from relprop.engine.map_order import MapOrder
-from relprop.engine.passes import Flow, propagate
+from relprop.engine.passes import propagate
 from relprop.engine.survey import call_signature
 from relprop.engine.units import UnitIndex
 from relprop.errors import InputError, ModelError

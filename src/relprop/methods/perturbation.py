@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.flow import Flow
 from relprop.engine.forward_passes import forward_flow
 from relprop.engine.leaves import batch_of
-from relprop.engine.passes import Flow
 from relprop.engine.sources import Source, replaced_ids
 from relprop.engine.units import unit_index
 from relprop.methods.examples import (

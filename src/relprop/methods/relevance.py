@@ -83,6 +83,40 @@ attn_lrp = _method(
     "Achtibat et al. 2024, AttnLRP",
 )
 
+
+@METHODS.register(
+    family="relevance",
+    signed=True,
+    gradients=True,
+    additive=True,
+    several=True,
+    citation="Mehri et al. 2025, LibraGrad (FullGrad+), as a mean",
+)
+def lrp_full(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    rules: str = "lrp_conservative",
+    checkpoint: bool = False,
+    ledger: bool = False,
+) -> Attribution:
+    """Mean over blocks of input x gradient at every block's input, under conservative rules.
+
+    s_j = (1/B) sum_b sum_d h_b,jd * dy/dh_b,jd with h_b the input of block b, from one backward pass. `rules` names a
+    rule set whose backward pass carries the gradient. Only block inputs whose rows are shown to be the units count;
+    those of a decoder hold the encoder's units too after its first block. Biases are averaged likewise: the ledger
+    closes.
+    """
+    chosen = rulesets.ruleset(rules)
+    if chosen.carries != "gradient":
+        fitting = ", ".join(name for name, one in rulesets.RULESETS.items() if one.carries == "gradient")
+        raise InputError(f'rules="{rules}" carries relevance, which blocks cannot share; take one of {fitting}')
+    return input_relevance(
+        model, inputs, target, chosen, "lrp_full", at=None, checkpoint=checkpoint, ledger=ledger, every_block=True
+    )
+
+
 _CHEFER = "Chefer et al. 2021, Beyond Attention Visualization"
 
 

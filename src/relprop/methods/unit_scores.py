@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.flow import Flow
 from relprop.engine.forward_passes import predict
 from relprop.engine.leaves import batch_of, explained_parts
-from relprop.engine.passes import Flow, propagate
+from relprop.engine.passes import propagate
 from relprop.engine.sources import At, Source
 from relprop.engine.units import UnitIndex, unit_index
 from relprop.errors import InputError, OneByOneError
@@ -35,23 +36,27 @@ def input_relevance(
     at: At | None,
     checkpoint: bool,
     ledger: bool,
+    every_block: bool = False,
 ) -> Attribution:
-    """The sum over features of the relevance at each unit. A ledger needs one pass per example."""
+    """The sum over features of the relevance at each unit. A ledger needs one pass per example.
+
+    `every_block`: the mean over the inputs of all blocks, as far as their rows are shown to be the units.
+    """
     if ledger and batch_of(inputs) > 1 and len(predict(model, inputs, target).value) > 1:
         raise OneByOneError("a ledger is of one example: explain them one by one")
-    flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger)
-    relevance = flow.relevance()
-    parts = unit_scores(flow, relevance, inputs)
-    return attribution(flow, method, parts, ledger=(ledger_of(flow, relevance, parts),) if ledger else None)
+    flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger, every_block=every_block)
+    rows = flow.rows() if flow.block_rows is None else flow.block_rows.rows
+    parts = scores_of_rows(flow, rows, inputs)
+    return attribution(flow, method, parts, ledger=(ledger_of(flow, rows, parts),) if ledger else None)
 
 
 def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | None = None, **more: Any) -> Attribution:
     """The attribution of a pass with these scores; `chosen` replaces the target of a pass on changed inputs."""
     chosen = flow.chosen if chosen is None else chosen
     place: dict[str, str] = {}
-    for source in flow.sources:
-        first = place.setdefault(source.part, source.place)
-        place[source.part] = first if source.place in first.split(" and ") else f"{first} and {source.place}"
+    for source, own_place in zip(flow.sources, _places(flow), strict=True):
+        first = place.setdefault(source.part, own_place)
+        place[source.part] = first if own_place in first.split(" and ") else f"{first} and {own_place}"
     windows = {
         source.part: index.windows
         for source in flow.sources
@@ -67,8 +72,31 @@ def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | No
         "left out"
         for part in dict.fromkeys(flow.hidden)
     ]
-    own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *lost, *hidden)}
+    own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *_unread_blocks(flow), *lost, *hidden)}
     return Attribution(parts, chosen.value, chosen.names, method, chosen.rows, **{**own, **more})
+
+
+def _places(flow: Flow) -> list[str]:
+    """Per source where it was read."""
+    if flow.block_rows is None:
+        return [source.place for source in flow.sources]
+    return [
+        source.place if count == 1 else f"{count} blocks"
+        for source, count in zip(flow.sources, flow.block_rows.states, strict=True)
+    ]
+
+
+def _unread_blocks(flow: Flow) -> list[str]:
+    """One sentence per part that was to be read at every block and could not be."""
+    if flow.block_rows is None:
+        return []
+    each = zip(flow.sources, flow.block_rows.states, flow.block_rows.unread, strict=True)
+    return [
+        f'"{source.part}" is read at {count} of {count + unread} blocks: at the others rows could not be shown to be '
+        "its units"
+        for source, count, unread in each
+        if unread
+    ]
 
 
 def _parts_without_score(flow: Flow, parts: Parts, compared: bool) -> list[str]:
@@ -109,11 +137,19 @@ def unit_scores(
     flow: Flow, per_source: list[Tensor], inputs: Inputs, reduce: Callable[[Tensor], Tensor] | None = None
 ) -> Parts:
     """One score per unit of each part: features are reduced (by default summed), sources of one part added."""
-    parts: Parts = {}
+    rows = []
     for source, values in zip(flow.sources, per_source, strict=True):
-        index = unit_index_of(flow, source)
         each = values if flow.several else values[None]
-        scores = torch.cat([index.summed((reduce or _sum)(source.rows.of(one))) for one in each])
+        rows.append(torch.stack([(reduce or _sum)(source.rows.of(one)) for one in each]))
+    return scores_of_rows(flow, [each if flow.several else each[0] for each in rows], inputs)
+
+
+def scores_of_rows(flow: Flow, per_source: Sequence[Tensor], inputs: Inputs) -> Parts:
+    """One score per unit of each part, from the scores of the rows of each source."""
+    parts: Parts = {}
+    for source, rows in zip(flow.sources, per_source, strict=True):
+        index = unit_index_of(flow, source)
+        scores = torch.cat([index.summed(one) for one in (rows if flow.several else rows[None])])
         parts[source.part] = parts[source.part] + scores if source.part in parts else scores
     real = {name: without_padding(scores, name, inputs) for name, scores in parts.items()}
     for name, scores in parts.items():
@@ -150,7 +186,7 @@ def _sum(values: Tensor) -> Tensor:
     return values.sum(-1)
 
 
-def ledger_of(flow: Flow, relevance: list[Tensor], parts: Parts) -> Ledger:
+def ledger_of(flow: Flow, relevance: Sequence[Tensor], parts: Parts) -> Ledger:
     """The ledger of one example, one line per part. What reached rows that are not units is a constant."""
     assert flow.keeper is not None
     value = flow.chosen.value.item() if flow.carries == "gradient" else 1.0
