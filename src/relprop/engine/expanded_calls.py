@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from relprop.engine.carried_rows import copy_carried_rows
 from relprop.rulebook.quantised import rounding
 
 
@@ -25,4 +26,8 @@ def with_values_of(plain: Any, result: Any) -> Any:
         return tuple(with_values_of(*pair) for pair in zip(plain, result, strict=True))
     if not isinstance(result, Tensor) or not result.requires_grad:
         return plain
-    return result if result.dtype == plain.dtype and torch.equal(result.detach(), plain) else rounding(result, plain)
+    if result.dtype == plain.dtype and torch.equal(result.detach(), plain):
+        return result
+    rounded = rounding(result, plain)
+    copy_carried_rows(result, rounded)
+    return rounded

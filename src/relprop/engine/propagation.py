@@ -294,8 +294,7 @@ class Propagation(TorchFunctionMode):
         super().__enter__()  # type: ignore[no-untyped-call]  # again: torch leaves the mode while it handles a call
         try:
             result = rule.function(*args, **kwargs)
-            expanded, result = result, result if plain is None else with_values_of(plain, result)
-            copy_carried_rows(expanded, result)
+            result = result if plain is None else with_values_of(plain, result)
         finally:
             leave_mode(self)
             self._expanding -= 1
