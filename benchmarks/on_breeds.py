@@ -18,7 +18,8 @@ import relprop
 from pets import SPECIES, PetStudent
 from picture_maps import bar, chunks, parsed
 from relprop.bench.kinds import CellJob
-from relprop.bench.kinds.picture_data import Listed, list_pictures
+from relprop.bench.kinds.listed_pictures import Listed
+from relprop.bench.kinds.picture_data import list_pictures
 from relprop.bench.kinds.pictures import PictureMaps, image_reader, load_pictures
 from relprop.bench.measurements import Measurements, join_measurements
 from relprop.bench.report.metric_statistics import metric_statistic

@@ -82,8 +82,9 @@ def _prepare_model(
     if name.startswith(_RECIPE):
         path, about = suite.catalog.train(name.removeprefix(_RECIPE), folder, progress)
         where = str(path.absolute())
-    elif name not in EMBEDDED and Path(name).is_dir():
-        where = str(Path(name).absolute())
+    elif name not in EMBEDDED:
+        beside = [Path(name)] if folder is None else [Path(name), folder / name]
+        where = next((str(path.absolute()) for path in beside if path.is_dir()), name)
     return where, {**about, "weights": weights_digest(load_explainer(where).model)}
 
 

@@ -5,6 +5,9 @@ The task's options say where they lie in the folder of --data, by one of:
     pets = "oxford-pets"                             # the Oxford-IIIT Pets: list, pictures and trimaps of 96 pixels
     digits = "mnist"                                 # canvases with two digits, drawn from MNIST
     images = "FOLDER", masks = "FOLDER"              # also foreground = [1], ignore = [3]: values of the masks
+    boxes = "imagenet-val"                           # pictures of ImageNet with the boxes of their objects
+    pairs = "imagenet-val"                           # two of them side by side, each half of its own class
+    imagenet_pets = "oxford-pets", classes = "imagenet-val"  # pets of 224 pixels whose breeds are ImageNet's
     imagenet_segmentation = "gtsegs_ijcv.mat"
 """
 
@@ -14,14 +17,14 @@ import io
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from relprop.bench.kinds import boxed_pictures
 from relprop.bench.kinds.canvases import Canvas, Mnist, draw_canvas
+from relprop.bench.kinds.listed_pictures import Listed, Options, PictureObject, existing
 from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError, unknown_name
 from relprop.metrics import SegmentedPicture
@@ -30,25 +33,6 @@ from relprop.metrics.segmentation_data import image_pairs, mat_image_count, read
 ARCHIVE = "pets_96px_all.zip"
 SPECIES, BREEDS = {0: "cat", 1: "dog"}, 37
 DIGITS, CANVASES = range(10), 1000
-Options = Mapping[str, Any]
-# The objects on each of some pictures, for a model with these class names.
-OpenPictures = Callable[[Sequence["Listed"], Mapping[int, str]], "list[list[PictureObject]]"]
-
-
-class PictureObject(NamedTuple):
-    """An object on a picture: its mask, and its class as the model numbers it; None where that is not known."""
-
-    example: SegmentedPicture
-    label: int | None
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A picture that is not open yet; its repr shows its content, not where it lies, and identifies cells of a run."""
-
-    name: str
-    content: tuple[int, ...]  # checksums or sizes of its files
-    open_pictures: OpenPictures = field(repr=False, compare=False)  # of the dataset
 
 
 def list_pictures(task: SuiteTask, folder: Path | None) -> list[Listed]:
@@ -71,9 +55,9 @@ def list_pictures(task: SuiteTask, folder: Path | None) -> list[Listed]:
 def _list_pets(under: Path, split: str, options: Options) -> list[Listed]:
     """A split of the Oxford-IIIT Pets. Trimaps are 1 on the pet, 2 around it, 3 on the border, which does not count."""
     folder = under / options["pets"]
-    rows = [line.split() for line in _existing(folder / f"{split}.txt", options["pets"]).read_text().splitlines()]
+    rows = [line.split() for line in existing(folder / f"{split}.txt", options["pets"]).read_text().splitlines()]
     classes = {name: (int(breed) - 1, int(species) - 1) for name, breed, species, *_ in rows}
-    path = _existing(folder / ARCHIVE, options["pets"])
+    path = existing(folder / ARCHIVE, options["pets"])
     try:
         with zipfile.ZipFile(path) as archive:
             held = {one.filename: one.CRC for one in archive.infolist()}
@@ -134,7 +118,7 @@ def _list_canvases(under: Path, split: str, options: Options) -> list[Listed]:
         raise unknown_name("split", split, parts)
     kinds = ("images-idx3", "labels-idx1")
     files = [under / options["digits"] / f"{parts[split]}-{kind}-ubyte.gz" for kind in kinds]
-    sums = tuple(zlib.crc32(_existing(file, options["digits"]).read_bytes()) for file in files)
+    sums = tuple(zlib.crc32(existing(file, options["digits"]).read_bytes()) for file in files)
 
     def open_canvases(pictures: Sequence[Listed], names: Mapping[int, str]) -> list[list[PictureObject]]:
         mnist = Mnist.read(*files)
@@ -163,7 +147,7 @@ def _list_images(under: Path, split: str, options: Options) -> list[Listed]:
 
 def _list_matlab(under: Path, split: str, options: Options) -> list[Listed]:
     """ImageNet-Segmentation, of unknown classes."""
-    path = _existing(under / options["imagenet_segmentation"], options["imagenet_segmentation"])
+    path = existing(under / options["imagenet_segmentation"], options["imagenet_segmentation"])
 
     def open_matlab(pictures: Sequence[Listed], names: Mapping[int, str]) -> list[list[PictureObject]]:
         return [[PictureObject(one, None)] for one in read_mat(path, [int(one.name) for one in pictures])]
@@ -171,16 +155,13 @@ def _list_matlab(under: Path, split: str, options: Options) -> list[Listed]:
     return [Listed(str(number), (path.stat().st_size,), open_matlab) for number in range(mat_image_count(path))]
 
 
-def _existing(path: Path, named: str) -> Path:
-    if not path.is_file():
-        raise InputError(f'there is no "{path}"; --data names the folder that holds "{named}"')
-    return path
-
-
 # How to list the pictures of each source, its required options, and its optional ones.
 _SOURCES: dict[str, tuple[Callable[[Path, str, Options], list[Listed]], tuple[str, ...], tuple[str, ...]]] = {
     "pets": (_list_pets, ("pets",), ()),
     "digits": (_list_canvases, ("digits",), ()),
     "images": (_list_images, ("images", "masks"), ("foreground", "ignore")),
+    "boxes": (boxed_pictures.list_boxed, ("boxes",), ()),
+    "pairs": (boxed_pictures.list_pairs, ("pairs",), ()),
+    "imagenet_pets": (boxed_pictures.list_imagenet_pets, ("imagenet_pets", "classes"), ()),
     "imagenet_segmentation": (_list_matlab, ("imagenet_segmentation",), ()),
 }

@@ -19,7 +19,8 @@ from torch import Tensor
 from relprop.attribution import attribute
 from relprop.bench.catalog import Catalog
 from relprop.bench.kinds.exhibits import image_exhibit
-from relprop.bench.kinds.picture_data import Listed, list_pictures
+from relprop.bench.kinds.listed_pictures import Listed
+from relprop.bench.kinds.picture_data import list_pictures
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
 from relprop.bench.measurements import Measurements
 from relprop.bench.suites import Method, SuiteTask
@@ -43,6 +44,7 @@ PERTURBATION: dict[str, tuple[Order, AgainstClass]] = {
 SEGMENTATION = ("mean_iou", "pixel_accuracy", "mean_ap")
 CLASSES = ("class_pearson", "class_spearman")
 POINTING = "pointing_game"
+MASS = "relevance_mass"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class LoadedPictures:
 
 
 class PictureMaps(TaskKind):
-    metrics = (*PERTURBATION, *SEGMENTATION, *CLASSES, POINTING)
+    metrics = (*PERTURBATION, *SEGMENTATION, *CLASSES, POINTING, MASS)
     needs_metrics = False
 
     def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Listed]:
@@ -95,6 +97,7 @@ class PictureMaps(TaskKind):
         for label, own in maps.items():
             _add_segmentation(job, whole, label, own, loaded)
             _add_pointing(job, whole, label, own, loaded)
+            _add_mass(job, whole, label, own, loaded)
             _add_classes(job, whole, label, own)
         _add_perturbation(job, whole, maps, images, loaded)
         return whole
@@ -201,6 +204,17 @@ def _add_pointing(job: CellJob, whole: Measurements, label: str, maps: Floats, l
         ]
         hits[visible] = np.mean(each, 0)
     whole.add(label, POINTING, hits.tolist())
+
+
+def _add_mass(job: CellJob, whole: Measurements, label: str, maps: Floats, loaded: LoadedPictures) -> None:
+    """The share of positive relevance on the objects, each by its own class's map; NaN where none is positive."""
+    if MASS not in job.metrics:
+        return
+    counted = ~loaded.ignore[:, None]
+    positive = np.maximum(maps[:, : loaded.objects.shape[1]], 0) * counted
+    total, inside = (values.sum((2, 3)) for values in (positive, positive * loaded.objects))
+    shares = np.divide(inside, total, out=np.full(total.shape, np.nan), where=total > 0)
+    whole.add(label, MASS, shares.mean(1).tolist())
 
 
 def _add_classes(job: CellJob, whole: Measurements, label: str, maps: Floats) -> None:
