@@ -3,16 +3,20 @@
     python benchmarks/paired.py RUN ... --method lrp_conservative --against lrp_ah_ln
 
 RUN is a folder of `relprop bench run`. A difference is signed so that + is better, with its 95 % bootstrap interval
-over examples; it is open where the interval holds 0.
+over examples; it is open where the interval holds 0. With --corrected, verdicts are corrected for the number of
+comparisons, by Holm's procedure on p-values from the bootstrap's standard error.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import erfc, sqrt
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from relprop.bench.report import read_results
 from relprop.bench.report.metric_statistics import metric_statistic
@@ -30,6 +34,25 @@ class Difference(NamedTuple):
     def verdict(self) -> str:
         low, high = self.lead.interval()
         return "better" if low > 0 else "worse" if high < 0 else "open"
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, that the difference is 0."""
+        error = float(np.nanstd(self.lead.draws))
+        if error == 0:
+            return float(self.lead.value == 0)
+        return erfc(abs(self.lead.value) / error / sqrt(2))
+
+
+def holm_verdicts(found: Sequence[Difference], level: float = 0.05) -> list[str]:
+    """One verdict per difference: the k-th smallest of n p-values is compared with level / (n - k), until one fails."""
+    order = sorted(range(len(found)), key=lambda i: found[i].p_value)
+    verdicts = ["open"] * len(found)
+    for rank, i in enumerate(order):
+        if found[i].p_value > level / (len(found) - rank):
+            break
+        verdicts[i] = "better" if found[i].lead.value > 0 else "worse"
+    return verdicts
 
 
 def differences(run: Path, method: str, against: str) -> Iterator[Difference]:
@@ -61,16 +84,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--method", required=True)
     parser.add_argument("--against", required=True)
     parser.add_argument("--metrics", nargs="+", help="Only these.")
+    parser.add_argument("--corrected", action="store_true", help="Correct verdicts for the number of comparisons.")
     args = parser.parse_args(arguments)
-    counts: Counter[str] = Counter()
+    found = [
+        one
+        for run in args.runs
+        for one in differences(run, args.method, args.against)
+        if not args.metrics or one.metric in args.metrics
+    ]
+    verdicts = holm_verdicts(found) if args.corrected else [one.verdict for one in found]
     print(f"| {args.method} against {args.against} | metric | difference, + is better | |\n|---|---|---|---|")
-    for run in args.runs:
-        for one in differences(run, args.method, args.against):
-            if args.metrics and one.metric not in args.metrics:
-                continue
-            low, high = one.lead.interval()
-            print(f"| {one.task} | {one.metric} | {one.lead.value:+.3f} ({low:+.3f} to {high:+.3f}) | {one.verdict} |")
-            counts[one.verdict] += 1
+    for one, verdict in zip(found, verdicts, strict=True):
+        low, high = one.lead.interval()
+        print(f"| {one.task} | {one.metric} | {one.lead.value:+.3f} ({low:+.3f} to {high:+.3f}) | {verdict} |")
+    counts = Counter(verdicts)
     print(f"\n{counts['better']} better, {counts['open']} open, {counts['worse']} worse")
 
 

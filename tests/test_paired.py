@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from paired import differences, main
+from paired import Difference, differences, holm_verdicts, main
 from relprop.bench.measurements import Measurements
 from relprop.bench.store import Store
+from relprop.bootstrap import Estimate
 from relprop.errors import InputError
 
 
@@ -49,3 +51,15 @@ def test_counts_are_printed(run: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_method_that_is_not_there_is_said(run: Path) -> None:
     with pytest.raises(InputError, match='has no method "lrp"; it has gae, rollout'):
         list(differences(run, "lrp", "gae"))
+
+
+def test_verdicts_are_corrected_for_the_number_of_comparisons() -> None:
+    """p of 0.001, 0.02 and 0.04: all hold among three comparisons, and only the first among six."""
+    draws = np.random.default_rng(0).normal(size=20_000)
+    draws = (draws - draws.mean()) / draws.std()
+    found = [Difference("t", "auac", Estimate(z, draws + z)) for z in (2.0537, -3.2905, 2.3263)]
+    assert [one.p_value for one in found] == pytest.approx([0.04, 0.001, 0.02], rel=1e-3)
+    assert [one.verdict for one in found] == ["better", "worse", "better"]
+    assert holm_verdicts(found) == ["better", "worse", "better"]  # 0.001 < 0.05 / 3, 0.02 < 0.05 / 2, 0.04 < 0.05
+    assert holm_verdicts([*found, *found[:1] * 3]) == ["open", "worse", "open", "open", "open", "open"]
+    assert holm_verdicts([Difference("t", "auac", Estimate(0.0, np.zeros(5)))]) == ["open"]
