@@ -22,7 +22,6 @@ import relprop
 from explanations import of_generation, of_graph, of_image, of_text
 from relprop.errors import RelpropError
 from relprop.graph import Graph
-from relprop.loading import EMBEDDED
 from relprop.render.image.part import Frame
 from relprop.types import Entry, ExplainedStep, Ledger, Unit
 
@@ -187,18 +186,6 @@ def test_there_and_back(page: SimpleNamespace, two_sided: bool, hidden: int) -> 
     back = page.from_inseq(one, SimpleNamespace(**fields), "theirs")
     np.testing.assert_allclose(back.matrix, one.matrix)
     assert replace(back, parts=one.parts) == replace(one, method="theirs")
-
-
-def test_quantus_gets_a_map_a_picture(page: SimpleNamespace) -> None:
-    """`explain_func(model, inputs, targets, **kwargs)`: arrays in, [batch, 1, height, width] out, a class each."""
-    pets = relprop.Explainer("pets")
-    photographs = sorted((EMBEDDED["pets"] / "samples").glob("*.jpg"))[:2]
-    x = pets.inputs(photographs)["pixel_values"]
-    found = page.explain_func(page.Logits(pets.model).eval(), x.numpy(), np.array([1, 0]), method="lrp_ah_ln")
-    own = relprop.attribute(pets.model, {"pixel_values": x}, [1, 0], "lrp_ah_ln", at="input").scores
-    assert isinstance(found, np.ndarray)
-    assert found.shape == (2, 1, 96, 96)
-    np.testing.assert_allclose(found.reshape(2, -1), own.numpy(), atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")  # theirs

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 import relprop
 from relprop.attribution import attribute
 from relprop.checking import check
-from relprop.engine.model_call import call, evaluating, unexplained_inputs, unwrapped
+from relprop.engine.model_call import call, evaluating, unexplained_inputs
+from relprop.engine.wrappers import unwrapped
 from relprop.errors import InputError, ModelError
 from tokenizers_for_tests import wordpiece
 

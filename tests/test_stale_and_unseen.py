@@ -430,3 +430,19 @@ def test_half_precision_proves_no_neighbour() -> None:
 
     found = attribute(Leaky().half(), IDS, 1, "gradient_x_input")
     assert found.place == {"ids": "word_embeddings"}
+
+
+def test_a_constant_of_a_live_tensors_dtype_is_no_exit() -> None:
+    """`constant.to(live)` reads the live tensor's dtype and device alone."""
+
+    class Rotated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3, 3, dtype=torch.float64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x @ self.weight.detach().double().to(x)).sum(1)
+
+    x = torch.randn(2, 4, 3)
+    found = relprop.attribute(Rotated(), {"x": x}, 1)
+    assert not [one for one in found.warnings if "constant" in one]

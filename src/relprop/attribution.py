@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.forward_passes import predict
-from relprop.engine.model_call import answers_questions, check_visible, is_dispatched, unwrapped
+from relprop.engine.model_call import answers_questions
 from relprop.engine.propagation import Propagation
 from relprop.engine.restoring import restoring
+from relprop.engine.wrappers import check_model
 from relprop.errors import InputError, ModelError, RelpropWarning
 from relprop.methods import DEFAULT
 from relprop.methods.examples import explain_batch
@@ -140,19 +141,6 @@ def rules(name: str | RuleSet) -> Propagation:
         scores = (x * x.grad).sum(-1)
     """
     return Propagation(ruleset(name))
-
-
-def check_model(model: object) -> nn.Module:
-    """The user's own model, without wrappers of torch.compile or DataParallel. Raises if it cannot be explained."""
-    if isinstance(model, torch.export.ExportedProgram):
-        raise ModelError("an exported program cannot be explained; give the model that it was made from")
-    if not isinstance(model, nn.Module):
-        raise ModelError(f"a model is a torch.nn.Module, got {type(model).__name__}")
-    own: nn.Module = unwrapped(model)
-    check_visible(own)
-    if any(parameter.is_meta for parameter in own.parameters()) and not is_dispatched(own):
-        raise ModelError("the model has no weights yet (meta device); load them before explaining")
-    return own
 
 
 def _named(model: nn.Module, inputs: Mapping[str, object] | Tensor) -> dict[str, object]:

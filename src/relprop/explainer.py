@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
-from relprop.attribution import DEFAULT_METHOD, attribute, check_model, ledger_of, with_warnings
+from relprop.attribution import DEFAULT_METHOD, attribute, ledger_of, with_warnings
 from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
+from relprop.engine.wrappers import check_model
 from relprop.errors import InputError, TargetError
 from relprop.explanation import Explanation
 from relprop.listing import as_list

@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relprop.errors import InputError, RelpropError
+from relprop import exports
+from relprop.errors import InputError
 from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, Words, only
 from relprop.render.text.part import TextPart, joined_units
@@ -251,17 +252,19 @@ class Explanation:
 
     def to_frame(self) -> Any:
         """A pandas frame: one row per unit, with its place and score; method, target and value in every row."""
-        try:
-            import pandas
-        except ImportError:
-            raise RelpropError('to_frame needs the pandas package: pip install "relprop[pandas]"') from None
-        frames = []
-        for part in self.parts:
-            same = {"method": self.method, "target": self.target, "value": self.value}
-            same |= {"part": part.name} if len(self.parts) > 1 else {}
-            columns = {**part.columns(), **same}
-            frames.append(pandas.DataFrame(columns).astype(dict.fromkeys(part.whole_columns, "Int64")))
-        return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
+        return exports.to_frame(self)
+
+    def to_shap(self) -> Any:
+        """A `shap.Explanation` of the only part, for SHAP's plots: base value + sum of the values = the value."""
+        return exports.to_shap(self)
+
+    def to_highlighted(self) -> list[tuple[str, float | None]]:
+        """Pairs of text and score from -1 to 1 for Gradio's `HighlightedText`; special tokens are left out."""
+        return exports.highlighted(self)
+
+    def widget(self) -> Any:
+        """A view for notebooks: tokens, words or sentences, and which unit was clicked (extra `widget`)."""
+        return import_module("relprop.widget").ExplanationWidget(self)
 
     def to_json(self) -> str:
         """One line of JSON with its schema version; `from_json` loads it back. Pictures are not saved with it."""

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from relprop.adapter_folders import CONFIG as ADAPTER_CONFIG
+from relprop.adapter_folders import WEIGHTS as ADAPTER_WEIGHTS
+from relprop.adapter_folders import AdapterFolder, adapter_folder, holds_adapter, with_adapter, with_label_count
 from relprop.errors import ModelError, RelpropError, RelpropWarning
+from relprop.gguf_files import gguf_file, gguf_weights
 from relprop.graph.graphormer import KIND, Graphormer
+from relprop.loaded_weights import check_missing, check_numbers, check_unused
 from relprop.stored_weights import WeightLimit, check_counts, check_texts, read_json, stored_weights
 
 _NAMES = ("sentiment", "pets", "digits", "stories", "molecules", "superpixels")
@@ -29,31 +33,23 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
 def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
-    """Model in eval mode and tokenizer or image processor: embedded, a folder, or a hub id.
+    """Model in eval mode and tokenizer or image processor: embedded, a folder, a hub id, or a GGUF file.
 
-    The tokenizer is the model's own, unless one is given.
+    The tokenizer is the model's own, unless one is given. A folder may hold an adapter of PEFT alone, or a GGUF file.
     """
     given = str(EMBEDDED.get(str(name), name))
     with _as_model_errors(f'"{name}" cannot be loaded', given):
         where = os.path.expanduser(given)
-        if os.path.isdir(where):
-            _check_folder(Path(where))
-            source, folder = where, Path(where)
-        elif os.path.exists(where):
-            raise ModelError(f'"{name}" is a file; name the folder that holds the model')
-        elif isinstance(name, Path) or not _HUB_ID.fullmatch(name):
-            raise ModelError(f'there is no folder "{name}"')
+        if (file := gguf_file(Path(where))) is not None:
+            return _load_gguf(file, tokenizer)
+        source, folder = _located(name, where)
+        if holds_adapter(folder):
+            adapter = adapter_folder(folder)
+            model = _adapted_model(adapter)
+            source = source if _has_tokenizer(folder) else os.path.expanduser(adapter.base)
         else:
-            source, folder = name, _folder_from_hub(name)
-        stored = stored_weights(folder)
-        check_texts(folder, stored)
-        config = _settings(folder)
-        check_counts(folder, config, stored)
-        own = _own_architecture(config)
-        with WeightLimit(stored, source):
-            model = own.load(folder) if own else _load_model(source)
-        _check_numbers(source, model, stored.whole)
-        if tokenizer is None and not own:
+            model = _whole_model(source, folder)
+        if tokenizer is None and not isinstance(model, tuple(_OWN.values())):
             tokenizer = load_processor(source, model)
     return model, tokenizer
 
@@ -65,6 +61,44 @@ def load_processor(name: str | Path, model: nn.Module) -> Any:
         raise ModelError(f'there is no folder "{name}" with a tokenizer or processor')
     reads_pixels = getattr(model, "main_input_name", "") == "pixel_values"
     return _load_image_processor(where) if reads_pixels else _load_tokenizer(where, model)
+
+
+def _located(name: str | Path, where: str) -> tuple[str, Path]:
+    """What transformers loads a model by, and the folder of its files on this machine, checked."""
+    if os.path.isdir(where):
+        _check_folder(Path(where))
+        return where, Path(where)
+    if os.path.exists(where):
+        raise ModelError(f'"{name}" is a file; name the folder that holds the model')
+    if isinstance(name, Path) or not _HUB_ID.fullmatch(name):
+        raise ModelError(f'there is no folder "{name}"')
+    return name, _folder_from_hub(name)
+
+
+def _whole_model(source: str, folder: Path, adapter: AdapterFolder | None = None) -> nn.Module:
+    """The model of a folder; with an adapter, the model of the adapter's task."""
+    stored = stored_weights(folder)
+    check_texts(folder, stored)
+    config = _settings(folder)
+    check_counts(folder, config, stored)
+    own = _own_architecture(config)
+    with WeightLimit(stored if adapter is None else stored + stored_weights(adapter.folder), source):
+        model = own.load(folder) if own else _load_model(source, adapter)
+        if adapter is not None:
+            with quiet():
+                model = with_adapter(model, adapter)
+    check_numbers(source, model, stored.whole)
+    return model
+
+
+def _adapted_model(adapter: AdapterFolder) -> nn.Module:
+    check_texts(adapter.folder, stored_weights(adapter.folder))
+    what = f'the model that the adapter in "{adapter.folder}" was made for cannot be loaded'
+    with _as_model_errors(what, os.path.expanduser(adapter.base)):
+        source, folder = _located(adapter.base, os.path.expanduser(adapter.base))
+        if holds_adapter(folder):
+            raise ModelError(f'"{adapter.folder}" adapts "{adapter.base}", which is an adapter itself')
+    return _whole_model(source, folder, adapter)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -80,6 +114,10 @@ def _own_architecture(config: Mapping[str, Any]) -> type[Graphormer] | None:
 
 
 def _check_folder(folder: Path) -> None:
+    if holds_adapter(folder):
+        if any((folder / weights).is_file() for weights in (_SINGLE, _INDEX)):
+            raise ModelError(f'"{folder}" holds a whole model and an adapter: give each a folder of its own')
+        return
     if not (folder / "config.json").is_file():
         raise ModelError(f'"{folder}" holds no model: config.json is missing')
     if not any(found for pattern in _WEIGHTS for found in folder.glob(pattern)):
@@ -90,11 +128,6 @@ def _check_folder(folder: Path) -> None:
                 "files can run code: save the model once with model.save_pretrained(folder)"
             )
         raise ModelError(f'"{folder}" holds no weights: there is no .safetensors file')
-    if (folder / "adapter_config.json").exists() and find_spec("peft") is None:
-        raise ModelError(
-            f'"{folder}" holds an adapter, which is not used without the peft package: save the model with its '
-            "adapter merged"
-        )
 
 
 def _folder_from_hub(name: str) -> Path:
@@ -106,21 +139,30 @@ def _folder_from_hub(name: str) -> Path:
         return None if found is None else Path(found)
 
     with quiet():
-        config = fetched("config.json", needed=True)
-        if fetched(_SINGLE, needed=False) is None and (index := fetched(_INDEX, needed=False)) is not None:
+        weights = fetched(_SINGLE, needed=False)
+        if weights is None and (index := fetched(_INDEX, needed=False)) is not None:
+            weights = index
             for shard in sorted(set(read_json(index)["weight_map"].values())):
                 fetched(shard, needed=True)
+        adapter = fetched(ADAPTER_CONFIG, needed=False) if weights is None else None
+        if adapter is not None:
+            fetched(ADAPTER_WEIGHTS, needed=True)
+        config = adapter or fetched("config.json", needed=True)
     assert config is not None  # it was needed
     _check_folder(config.parent)
     return config.parent
 
 
-def _load_model(where: str) -> nn.Module:
+def _load_model(where: str, adapter: AdapterFolder | None = None) -> nn.Module:
     import transformers
 
     with quiet():
-        config = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
-        name, cls = _architecture(where, config)
+        config = _config(where)
+        if adapter is None or adapter.auto_class is None:
+            name, cls = _architecture(where, config)
+        else:
+            name, cls = adapter.auto_class, getattr(transformers, adapter.auto_class)
+            config = with_label_count(adapter, cls, config)
         if not isinstance(config, getattr(cls, "config_class", None) or object):
             warnings.warn(
                 f'"{where}" is a {name} with a config of another model, {type(config).__name__}: settings that only '
@@ -131,69 +173,46 @@ def _load_model(where: str) -> nn.Module:
         model, info = cls.from_pretrained(
             where, config=config, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True
         )
-    missing = sorted(info["missing_keys"]) + sorted(str(key) for key, *_ in info["mismatched_keys"])
-    if missing:
-        raise ModelError(
-            f'"{where}" has no fitting weights for {_first_of(missing)} of {name}: transformers would make them '
-            "random, and so would be the explanation; fine-tune the model or load one with its head"
-        )
-    _check_unused(where, model, sorted(info["unexpected_keys"]))
+    check_missing(where, name, info, () if adapter is None else adapter.shapes)
+    check_unused(where, model, sorted(info["unexpected_keys"]), told=adapter is None)
     model.eval()
     return model  # type: ignore[no-any-return]
 
 
-def _check_unused(where: str, model: nn.Module, keys: list[str]) -> None:
-    """Raise if the files hold weights for what the model computes; other unused ones are told in a warning.
+def _load_gguf(file: Path, tokenizer: Any) -> tuple[nn.Module, Any]:
+    """A language model from a GGUF file, its numbers unpacked to float32, and the tokenizer that comes with it."""
+    import transformers
 
-    transformers itself leaves out of `keys` what it knows to be superfluous, such as the numbers of positions.
-    """
-    name = type(model).__name__
-    ours = [key for key in keys if _belongs(model, key)]
-    if ours:
-        raise ModelError(
-            f'"{where}" holds weights that the {name} of its config does not use, such as {_first_of(ours)}: the '
-            "config is of another model, and so would be the explanation"
+    where, stored = str(file.parent), gguf_weights(file)
+    with quiet(), WeightLimit(stored, file.name):
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            where, gguf_file=file.name, output_loading_info=True, dtype=torch.float32, trust_remote_code=False
         )
-    if keys:
-        warnings.warn(
-            f'"{where}" holds weights of modules that {name} does not have: {_first_of(keys)}',
-            RelpropWarning,
-            stacklevel=4,
-        )
+    check_missing(str(file), type(model).__name__, info)
+    check_numbers(str(file), model, stored.whole)
+    model.eval()
+    if tokenizer is None:
+        tokenizer = _load_tokenizer(where, model, None if _has_tokenizer(file.parent) else file.name)
+    return model, tokenizer
 
 
-def _belongs(model: nn.Module, key: str) -> bool:
-    """Whether a weight that the model lacks would be of one of its blocks or modules, not of a whole one it lacks."""
-    prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    spellings = [key, prefix + key, key.removeprefix(prefix)]
-    known = dict(model.named_modules())
-    path, count = max((_known_parents(known, one) for one in spellings), key=lambda found: found[1])
-    numbered = any(step.isdigit() for step in path[: count + 1])
-    return numbered or count == len(path) - 1
+def _config(where: str) -> Any:
+    """The config of a model. Raises for one that only code of the model's author can read."""
+    import transformers
+
+    try:
+        return transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
+    except ValueError as error:
+        if "trust_remote_code" in str(error):
+            raise _comes_with_code(where) from None
+        raise
 
 
-def _known_parents(known: Mapping[str, Any], key: str) -> tuple[list[str], int]:
-    """The steps of a weight's name, and how many of them lead to modules that the model has."""
-    path = key.split(".")
-    return path, sum(".".join(path[: k + 1]) in known for k in range(len(path)))
-
-
-def _first_of(names: list[str]) -> str:
-    return f'"{names[0]}"' + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def _check_numbers(where: str, model: nn.Module, whole: Collection[str]) -> None:
-    """Raise for weights that are not finite, or were whole numbers in the file; `whole`: the names of such."""
-    prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    for name, parameter in model.named_parameters():
-        if not parameter.is_floating_point():
-            continue
-        if name in whole or name.removeprefix(prefix) in whole:
-            raise ModelError(
-                f'"{where}" has whole numbers for "{name}", as if it were quantised, and its config does not say how'
-            )
-        if not torch.isfinite(parameter).all():
-            raise ModelError(f'"{where}" has weights that are not finite numbers: its parameter "{name}"')
+def _comes_with_code(where: str) -> ModelError:
+    return ModelError(
+        f'"{where}" comes with code of its author (auto_map), and relprop runs none: if you trust it, load the model '
+        "yourself with trust_remote_code=True and pass Explainer(model, tokenizer)"
+    )
 
 
 def _architecture(where: str, config: Any) -> tuple[str, Any]:
@@ -205,17 +224,21 @@ def _architecture(where: str, config: Any) -> tuple[str, Any]:
     name = names[0]
     cls = getattr(transformers, name, None)
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        if getattr(config, "auto_map", None):
+            raise _comes_with_code(where)
         raise ModelError(f'"{where}" is a {name:.80}, which transformers {transformers.__version__} does not have')
     return name, cls
 
 
-def _load_tokenizer(where: str, model: nn.Module) -> Any:
+def _load_tokenizer(where: str, model: nn.Module, gguf: str | None = None) -> Any:
+    """The tokenizer of a folder or hub id; `gguf`: the file of the folder that holds it."""
     import transformers
 
-    if Path(where).is_dir() and not _has_tokenizer(Path(where)):
+    if Path(where).is_dir() and not _has_tokenizer(Path(where)) and gguf is None:
         raise ModelError(f'"{where}" holds no tokenizer: there is no tokenizer.json, vocab.txt or the like')
     with quiet(), _as_model_errors(f'the tokenizer of "{where}" cannot be loaded', where):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        within = {} if gguf is None else {"gguf_file": gguf}
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False, **within)
         _check_vocabulary(where, model, tokenizer)
     longest = getattr(tokenizer, "model_max_length", None)
     if longest is not None and not isinstance(longest, int | float):

@@ -124,7 +124,7 @@ def _identify(func: Function) -> Op:
     if spelled == "__get__":
         name = getattr(func.__self__, "__name__", "")  # type: ignore[attr-defined]
         return Op(name, func, query=name not in TENSOR_PROPERTIES)
-    if spelled in {"__set__", "__delete__", "requires_grad_", "register_hook", "retain_grad", "backward"}:
+    if spelled in {"__set__", "__delete__", "requires_grad_", "register_hook", "retain_grad", "backward", "grad"}:
         return Op(spelled, func, query=True)
     name = spelled.strip("_") if spelled.startswith("__") else spelled.rstrip("_")
     in_place = name in IN_PLACE or (spelled.endswith("_") and not spelled.startswith("__"))

@@ -43,6 +43,15 @@ class StoredWeights:
     longest: int  # the largest dimension
     whole: frozenset[str]  # names of the tensors of whole numbers or truth values
 
+    def __add__(self, other: StoredWeights) -> StoredWeights:
+        """What two models' files hold together."""
+        return StoredWeights(
+            tensors=self.tensors + other.tensors,
+            numbers=self.numbers + other.numbers,
+            longest=max(self.longest, other.longest),
+            whole=self.whole | other.whole,
+        )
+
 
 def read_json(path: Path) -> Any:
     """What a JSON file holds. Raises with the reason."""
@@ -97,6 +106,11 @@ def stored_weights(folder: Path) -> StoredWeights:
         longest=max((side for shape, _ in filled for side in shape), default=0),
         whole=frozenset(name for name, _, dtype in tensors if dtype == "BOOL" or _packed(dtype) > 1),
     )
+
+
+def stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor in a file of weights."""
+    return {name: shape for name, shape, _ in _tensors(path)}
 
 
 def _tensors(path: Path) -> list[tuple[str, tuple[int, ...], str]]:

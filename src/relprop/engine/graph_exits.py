@@ -64,6 +64,11 @@ class GraphExits:
                 maximum = op is not None and op.name in ("max", "amax")
                 self._exited[id(tensor)] = (ref(tensor), f"{how}{location()}", maximum)
 
+    def record_cast(self, result: Any, op: Op, given: tuple[Any, ...]) -> None:
+        """Of a live tensor; a constant that is cast to a live one's dtype and device is a constant still."""
+        if op.name not in LIKE or any(self._is_live(one) for one in tensors(given[:1])):
+            self.record_exit(result, f'through "{op.name}"', op)
+
     def has_exited(self, value: Any) -> bool:
         entry = self._exited.get(id(value))
         return entry is not None and entry[0]() is value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import sys
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.fx
 from torch import Tensor, nn
 
 from relprop.engine.leaves import batch_of as batch_of
@@ -19,11 +17,12 @@ from relprop.engine.leaves import describes_other_inputs, explained_parts
 from relprop.engine.plain_calls import stoppable
 from relprop.engine.restoring import lock, restoring, undoing
 from relprop.engine.sources import MisfitError
+from relprop.engine.wrappers import arguments_of, rows_of_tokens, virtual_tokens
 from relprop.errors import ModelError, RelpropError
 from relprop.model_config import config_value
 from relprop.padding import padding_mask_name
 from relprop.rulebook.relevance_flow import GradientCutError
-from relprop.targets import AtMask, ChosenTarget, Labels, Several, TokenAt, chosen_target
+from relprop.targets import AtMask, ChosenTarget, Labels, Several, TokenAt, chosen_target, is_own_function
 
 _ANY: Any = lambda outputs: outputs  # noqa: E731  (a target that may read every row)
 
@@ -33,11 +32,13 @@ def call(model: nn.Module, inputs: Mapping[str, Any], target: Any = _ANY, *, cac
     settings: dict[str, Any] = {} if cache or model in _cache_matters else {"use_cache": False}
     if generates(model) and (rows := rows_read(target, inputs)) is not None:
         settings["logits_to_keep"] = rows
-    taken = inspect.signature(model.forward).parameters
+    taken = arguments_of(model)
     extra = {name: value for name, value in settings.items() if name in taken and name not in inputs}
     try:
         with stoppable():
-            return model(**copied_inputs(inputs), **extra)
+            outputs = model(**copied_inputs(inputs), **extra)
+            own = target is not _ANY and is_own_function(target)  # reads what the model itself returns
+            return outputs if own else rows_of_tokens(model, outputs, inputs)
     except (RelpropError, MisfitError, GradientCutError):
         raise
     except Exception as error:
@@ -52,7 +53,7 @@ def check_cache(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Non
     """Test whether the model gives the same output without its key-value cache; if not, the cache stays on."""
     if model in _cache_matters or "use_cache" in inputs:
         return
-    if "use_cache" not in inspect.signature(model.forward).parameters:
+    if "use_cache" not in arguments_of(model):
         return
     with torch.no_grad(), evaluating(model):
         without = read_target(model, target, call(model, cloned_inputs(inputs), target), inputs).value
@@ -181,7 +182,7 @@ def fills_masks(model: nn.Module) -> bool:
 
 def answers_questions(model: nn.Module) -> bool:
     """Whether the model has a question-answering head: it then takes `start_positions` in training."""
-    return "start_positions" in inspect.signature(model.forward).parameters
+    return "start_positions" in arguments_of(model)
 
 
 def is_tagger(model: nn.Module) -> bool:
@@ -199,9 +200,16 @@ def _is_for(model: nn.Module, task: str) -> bool:
     return any(kind.__name__.endswith(f"For{task}") for kind in type(model).__mro__)
 
 
-def is_dispatched(model: nn.Module) -> bool:
-    """Whether accelerate manages its weights, and loads offloaded ones for each module call."""
-    return any(hasattr(module, "_hf_hook") for module in model.modules())
+def positions_of(model: nn.Module) -> int | None:
+    """How many tokens the model has positions for; None where it does not say."""
+    count = config_value(model, "max_position_embeddings")
+    if not isinstance(count, int) or count <= 0:
+        return None
+    for name, module in model.named_modules():  # RoBERTa's positions start after the padding index
+        if isinstance(module, nn.Embedding) and "position" in name and module.padding_idx is not None:
+            count -= module.padding_idx + 1
+            break
+    return count - virtual_tokens(model)
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -233,34 +241,6 @@ def _why_constant(chosen: ChosenTarget) -> str:
     if bool(((numbers >= 0) & (numbers <= 1)).all()):
         return "it lies between 0 and 1: if it is a probability, explain the logit before the softmax or sigmoid"
     return "the model may not use that input, or detach its output or compute it under no_grad"
-
-
-def unwrapped(model: Any) -> Any:
-    """The user's own model, without the wrapper of torch.compile, DataParallel or DistributedDataParallel."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            inner = model.module
-        if not isinstance(inner, nn.Module):
-            return model
-        model = inner
-
-
-def check_visible(model: nn.Module) -> None:
-    """Raises if the torch calls of the model, or of a part of it, cannot be intercepted."""
-    for name, module in model.named_modules():
-        kind = None
-        if isinstance(module, torch.jit.ScriptModule):
-            kind = "traced or scripted by torch.jit"
-        elif isinstance(module, torch.fx.GraphModule) and any(_is_exported(node) for node in module.graph.nodes):
-            kind = "exported by torch.export"
-        if kind is not None:
-            where = f'its part "{name}"' if name else "it"
-            raise ModelError(f"the model cannot be explained: {where} is {kind}; give the model that it was made from")
-
-
-def _is_exported(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload)
 
 
 # By the id of each module in training: the running passes that hold it in eval mode. The last one restores its flag.

@@ -255,7 +255,7 @@ class Propagation(TorchFunctionMode):
         given = args if before is None else tuple(before if one is target else one for one in args)
         result = run(op, given, kwargs)
         if (op.name in ("detach", "data") or op.name in CASTS_TO_INTEGERS) and not self._expanding:
-            self._exits.record_exit(result, f'through "{op.name}"', op)
+            self._exits.record_cast(result, op, given)
         if not isinstance(result, Tensor):
             self._exits.check_number(op, result)
         if self._lineage.needed:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from relprop.engine.model_call import positions_of
 from relprop.heads.treebank import Sentence
-from relprop.model_config import config_value
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -81,15 +81,5 @@ def _word_by_word(tokenizer: PreTrainedTokenizerBase, sentence: Sentence) -> Ali
 
 def token_limit(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> int | None:
     """How many tokens the model can read; None where neither its config nor the tokenizer has a limit."""
-    limits = [getattr(tokenizer, "model_max_length", None), _positions(model)]
+    limits = [getattr(tokenizer, "model_max_length", None), positions_of(model)]
     return min((int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _NO_LIMIT), default=None)
-
-
-def _positions(model: nn.Module) -> int | None:
-    count = config_value(model, "max_position_embeddings")
-    if not isinstance(count, int):
-        return None
-    for name, module in model.named_modules():  # RoBERTa's positions start after the padding index
-        if isinstance(module, nn.Embedding) and "position" in name and module.padding_idx is not None:
-            return count - module.padding_idx - 1
-    return count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
@@ -16,6 +15,7 @@ from relprop.engine.model_call import call, device_of, evaluating
 from relprop.engine.placement import reading_plan
 from relprop.engine.propagation import Propagation
 from relprop.engine.restoring import restoring
+from relprop.engine.wrappers import arguments_of
 from relprop.errors import ModelError
 from relprop.heads.alignment import AlignedSentence
 from relprop.model_config import config_value
@@ -74,7 +74,7 @@ def equal_length_batches(model: nn.Module, rows: Sequence[AlignedSentence]) -> l
 
 def batch_inputs(model: nn.Module, rows: Sequence[AlignedSentence]) -> dict[str, Tensor]:
     """The model's inputs for sentences of equal length: those of the tokenizer's outputs that its forward takes."""
-    taken = {"input_ids", "attention_mask", *inspect.signature(model.forward).parameters}
+    taken = {"input_ids", "attention_mask", *arguments_of(model)}
     device = device_of(model)
     names = [name for name in rows[0].ids if name in taken]
     return {name: torch.tensor([row.ids[name] for row in rows], device=device) for name in names}

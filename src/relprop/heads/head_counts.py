@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from relprop.engine.wrappers import has_adapter, unwrapped
 from relprop.errors import InputError, ModelError, unknown_name
 from relprop.files import write_text, writing
 from relprop.heads.attention_counts import TO_GOVERNOR, Variant
@@ -233,6 +234,8 @@ def nested_tuples(value: Any) -> Any:
 
 def known_heads(model: nn.Module) -> Heads | None:
     """The heads from heads.json in the folder that the model was loaded from, if there is one."""
+    if has_adapter(model := unwrapped(model)):  # its heads are no longer those of the folder
+        return None
     folder = Path(config_value(model, "name_or_path") or "")
     return Heads.load(folder / FILE) if folder.parts and (folder / FILE).is_file() else None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from relprop.engine.wrappers import check_model
 from relprop.errors import InputError
 from relprop.heads.alignment import AlignedSentence, align, token_limit
 from relprop.heads.attention_counts import AttentionCounts, Variant, count_attention
@@ -46,6 +47,7 @@ def identify(
     if isinstance(relations, str) or not relations:
         raise InputError(f'relations are a sequence of names, such as ("nsubj", "obj"), got {relations!r}')
     check_thresholds(xi_pos, xi_synt)
+    model = check_model(model)
     corpus = corpus or ("the sample of UD English EWT" if sentences is None else "sentences of the caller")
     given = read_conllu(SAMPLE) if sentences is None else list(sentences)
     read, rows = _readable(model, tokenizer, given)

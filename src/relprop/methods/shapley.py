@@ -72,7 +72,7 @@ def shapley(
     """
     if algorithm not in ALGORITHMS:
         raise InputError(f'algorithm is "permutation" or "partition", got "{algorithm}"')
-    shap = _shap()
+    shap = shap_package('method "shapley"')
     flow = forward_flow(model, inputs, target, at="tokens")
     examples_first(flow)
     chosen = flow.chosen
@@ -166,12 +166,12 @@ def _numpy_seed(seed: int) -> Iterator[None]:
             np.random.set_state(state)
 
 
-def _shap() -> Any:
-    """The `shap` package, imported on first use: it is large and optional."""
+def shap_package(what: str) -> Any:
+    """The `shap` package, which `what` needs, imported on first use: it is large and optional."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PendingDeprecationWarning)  # its colour maps, while it is imported
             import shap
     except ImportError:
-        raise RelpropError('method "shapley" needs the shap package: pip install "relprop[shap]"') from None
+        raise RelpropError(f'{what} needs the shap package: pip install "relprop[shap]"') from None
     return shap

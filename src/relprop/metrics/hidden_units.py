@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from relprop.engine.model_call import call, evaluating
 from relprop.engine.restoring import restoring
+from relprop.engine.wrappers import unwrapped
 from relprop.errors import InputError, ModelError
 from relprop.outputs import logits_of
 
@@ -56,6 +57,7 @@ def logits_without(
     """
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}")
+    model = unwrapped(model)
     keyed = ((q, _key(q)) for q in questions) if keys is None else zip(questions, keys, strict=True)
     rows: list[int] = []  # of each question: the row of its answer
     row_of: dict[bytes, int] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.wrappers import unwrapped
 from relprop.errors import InputError
 from relprop.metrics.curves import Curve
 from relprop.metrics.hidden_units import Hidden
@@ -98,7 +99,7 @@ def whole_answers(model: nn.Module, logits: Tensor, labels: Values | None) -> Cl
     """The answers to whole texts, logits [texts, classes]; without labels, the predicted classes are read."""
     given = class_indices(labels, *logits.shape)
     classes = logits.argmax(-1) if given is None else torch.from_numpy(given)
-    multi_label = config_value(model, "problem_type") == "multi_label_classification"
+    multi_label = config_value(unwrapped(model), "problem_type") == "multi_label_classification"
     return ClassAnswers(logits.double()[:, None], logits.double(), classes, multi_label)
 
 

@@ -6,13 +6,13 @@ group "relprop.readers": a function of (model, processor) that returns a reader,
 
 from __future__ import annotations
 
-import inspect
 from importlib.metadata import entry_points
 from typing import Any
 
 from torch import nn
 
 from relprop.engine.model_call import generates
+from relprop.engine.wrappers import arguments_of
 from relprop.model_config import config_value
 from relprop.readers.reader import Reader, read_all
 
@@ -25,7 +25,7 @@ def reader_of(model: nn.Module, processor: Any) -> Reader[Any]:
         other: Reader[Any] | None = point.load()(model, processor)
         if other is not None:
             return other
-    if {"nodes", "adjacency"} <= set(inspect.signature(model.forward).parameters):
+    if {"nodes", "adjacency"} <= arguments_of(model):
         from relprop.readers.graph import GraphReader
 
         return GraphReader(model)
@@ -50,8 +50,8 @@ def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
 
 def writes_with_decoder(model: nn.Module) -> bool:
     """Whether a decoder of its own writes the text, beside what the model reads."""
-    taken = inspect.signature(model.forward).parameters
-    return generates(model) and bool(config_value(model, "is_encoder_decoder")) and "decoder_input_ids" in taken
+    decodes = bool(config_value(model, "is_encoder_decoder")) and "decoder_input_ids" in arguments_of(model)
+    return generates(model) and decodes
 
 
 def tokenizer_of(processor: Any) -> Any:

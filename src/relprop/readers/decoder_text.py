@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.model_call import device_of
+from relprop.engine.wrappers import arguments_of
 from relprop.errors import InputError, ModelError
 from relprop.readers import tokens
 from relprop.readers.product import ProductReader, RowTuple
@@ -58,7 +58,7 @@ class DecoderReader(TextReader):
         width, device = max(map(len, own)), device_of(self.model)
         pad = self.padding or 0
         batch = {_IDS: torch.tensor([ids + [pad] * (width - len(ids)) for ids in own], device=device)}
-        if _MASK in inspect.signature(self.model.forward).parameters:
+        if _MASK in arguments_of(self.model):
             mask = [[1] * len(ids) + [0] * (width - len(ids)) for ids in own]
             batch[_MASK] = torch.tensor(mask, device=device)
         return batch

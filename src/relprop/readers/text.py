@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from itertools import groupby
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from relprop.engine.model_call import device_of
+from relprop.engine.wrappers import arguments_of
 from relprop.errors import InputError, ModelError
 from relprop.model_config import config_value
 from relprop.readers import tokens
@@ -66,7 +66,7 @@ class TextReader:
 
     def inputs(self, rows: Sequence[TokenRow]) -> dict[str, Tensor]:
         """A padded batch of what the model takes: some tokenizers give token types to models without them."""
-        taken = {"input_ids", "attention_mask", *inspect.signature(self.model.forward).parameters}
+        taken = {"input_ids", "attention_mask", *arguments_of(self.model)}
         batch = tokens.pad(self.tokenizer, rows, self.padding, device_of(self.model))
         return {name: values for name, values in batch.items() if name in taken}
 

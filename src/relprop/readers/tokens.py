@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.model_call import positions_of
 from relprop.errors import InputError
-from relprop.model_config import config_value
 from relprop.types import Unit
 
 _WHOLE = 100_000  # characters of a text that are always read
@@ -83,19 +83,9 @@ def parts_of(text: object) -> tuple[str, ...]:
 
 def limit_of(model: nn.Module, tokenizer: object) -> int | None:
     """How many tokens the model can read; None where it does not say."""
-    limits = [getattr(tokenizer, "model_max_length", None), _positions(model)]
+    limits = [getattr(tokenizer, "model_max_length", None), positions_of(model)]
     known = [int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _ENDLESS]
     return min(known, default=None)
-
-
-def _positions(model: nn.Module) -> int | None:
-    count = config_value(model, "max_position_embeddings")
-    if not isinstance(count, int) or count <= 0:
-        return None
-    for name, module in model.named_modules():  # RoBERTa's positions start behind the padding index
-        if isinstance(module, nn.Embedding) and "position" in name and module.padding_idx is not None:
-            return count - module.padding_idx - 1
-    return count
 
 
 def encode(tokenizer: Any, text: object, limit: int | None, special: bool = True) -> TokenRow:

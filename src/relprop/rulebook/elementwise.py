@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from relprop.rulebook.quantised import with_value
+
 Func = Callable[..., Any]
 
 
@@ -24,6 +26,12 @@ def gate(func: Func, *args: Any, **kwargs: Any) -> Any:
 
 def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) else value
+
+
+def logit_of_log_softmax(func: Func, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """log softmax(x) = x - log sum exp(x), the last as a constant: a log-probability's relevance is its logit's."""
+    value: Tensor = func(x.detach(), *args, **kwargs)
+    return with_value(x.to(value.dtype), value)
 
 
 class _ConstantRatio(torch.autograd.Function):

@@ -341,6 +341,9 @@ zplus_released = zplus_stabilised | RuleSet(
     carries="relevance",
 )
 
+# For outputs that are log-probabilities, beside another set: elsewhere a model's log softmax is a gate.
+log_outputs = RuleSet("log_outputs", {"log_softmax": elementwise.logit_of_log_softmax})
+
 RULESETS = {
     rules.name: rules
     for rules in (gradient, lrp_ah, lrp_ln, lrp_ah_ln, lrp_conservative, lrp_carried, attn_lrp, zplus_rules)
