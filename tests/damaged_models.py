@@ -22,7 +22,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from relprop.loading import EMBEDDED
+from relprop.embedded import EMBEDDED
 from tokenizers_for_tests import saved, tiny
 
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"

@@ -11,8 +11,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from relprop.embedded import EMBEDDED
 from relprop.explainer import Explainer
-from relprop.loading import EMBEDDED
 from tiny_models import Case, _construction, _refill, build, shrink
 
 WORDS = 99  # as many as the tiny models know

@@ -216,15 +216,27 @@ def test_long_texts_warn_in_one_line(relprop, model):
 
 
 def test_methods_lists_every_method(relprop):
-    """With its family, options and source."""
+    """One line each, with its family, the default first: less than a screen."""
     run = relprop("methods")
     assert (run.code, run.err) == (0, "")
-    rows = {line.split()[0]: line.split()[1] for line in run.out.splitlines() if len(line.split()) > 1}
+    rows = [line.split() for line in run.out.splitlines() if line.strip(" ─")][1:]
+    assert rows[0][0] == "lrp_conservative"
+    assert {row[0]: row[1] for row in rows} == {record.name: record.family for record in METHODS}
+    assert len(rows) == len(METHODS)
     for record in METHODS:
-        assert rows[record.name] == record.family
-        assert record.summary.split()[0] in run.out
-    assert "steps=50" in run.out
-    assert "Ali et al. 2022" in run.out
+        assert record.summary in run.out
+
+
+def test_one_method_in_full(relprop):
+    """What it does, its options with their defaults, its source, and how to use it; hyphens are taken too."""
+    run = relprop("methods", "integrated-gradients")
+    record = METHODS["integrated_gradients"]
+    assert (run.code, run.err) == (0, "")
+    for told in (record.summary, "steps=50", record.citation, "--method integrated_gradients", "signed"):
+        assert told in run.out
+    wrong = relprop("methods", "integrated")
+    assert (wrong.code, wrong.out) == (1, "")
+    assert 'method "integrated" is unknown' in wrong.err
 
 
 @pytest.mark.parametrize("name", ["bert", "lm", "qa", "gpt2"])

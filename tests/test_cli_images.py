@@ -10,9 +10,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from relprop.cli import app
+from relprop.embedded import EMBEDDED
 from relprop.errors import InputError
 from relprop.explanation import Explanation
-from relprop.loading import EMBEDDED
 
 SAMPLES = EMBEDDED["digits"] / "samples"
 TWO = sorted(SAMPLES.glob("3-*.png"))[0]  # two digits, named in the file's name

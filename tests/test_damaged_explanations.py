@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from relprop.embedded import EMBEDDED
 from relprop.errors import InputError, RelpropError
 from relprop.explanation import Explanation
 from relprop.heads import Heads
-from relprop.loading import EMBEDDED
 from tokenizers_for_tests import tiny
 
 GOLDEN = Path(__file__).parent / "golden" / "explanations-v1"

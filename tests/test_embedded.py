@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoModelForSequenceClassification, BertForSequenceClassification
 
 import relprop
-from relprop.loading import EMBEDDED
+from relprop.embedded import EMBEDDED
 
 FOLDER = EMBEDDED["sentiment"]
 

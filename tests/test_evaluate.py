@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from relprop.embedded import EMBEDDED
 from relprop.errors import InputError, TargetError
 from relprop.explainer import Explainer
-from relprop.loading import EMBEDDED
 from relprop.metrics import METRICS, Tokens, auac
 
 TEXTS = [

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from explanations import of_image
 from models import BY_ZPLUS, tiny
 from relprop.attribution import attribute
+from relprop.embedded import EMBEDDED
 from relprop.errors import InputError, ModelError, RelpropError, RelpropWarning
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation, save
-from relprop.loading import EMBEDDED
 from relprop.readers.image import ImageReader
 from relprop.readers.patches import patch_grid
 from relprop.readers.picture import frame, opened_picture, pixels

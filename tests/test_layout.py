@@ -18,7 +18,7 @@ HEAVY = ("torch", "transformers", "matplotlib", "rich", "numpy", "scipy", "PIL",
 # DESIGN.md, "Layout": what stands in a row imports only from the rows above it. A name is a module of the root, or a
 # package with all that is in it.
 ROWS = (
-    "errors deadline progress bootstrap model_config",
+    "errors deadline progress bootstrap model_config embedded",
     "stored_weights",
     "adapter_folders gguf_files loaded_weights",
     "types registry part files text_tables listing ops outputs padding graph",
@@ -34,6 +34,7 @@ ROWS = (
     "bench",
     "audit serve",
     "cli",
+    "__main__",
 )
 RANKS = {name: rank for rank, row in enumerate(ROWS) for name in row.split()}
 # The package's own face: it names everything and imports nothing until asked.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from relprop.loading import EMBEDDED
+from relprop.embedded import EMBEDDED
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "relprop"

@@ -12,8 +12,8 @@ import pytest
 
 import relprop
 from relprop import Explainer, RelpropError
+from relprop.embedded import EMBEDDED
 from relprop.errors import InputError, ModelError
-from relprop.loading import EMBEDDED
 from relprop.methods import DEFAULT
 from relprop.registry import METHODS
 from tokenizers_for_tests import saved, tiny

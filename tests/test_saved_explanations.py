@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from relprop.embedded import EMBEDDED
 from relprop.errors import InputError
 from relprop.explanation import Explanation
-from relprop.loading import EMBEDDED
 from relprop.types import Unit
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "golden" / "explanations-v1").glob("*.json"))}

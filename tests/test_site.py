@@ -22,7 +22,7 @@ import relprop
 import relprop.methods
 import relprop.metrics
 from browser import CHROMIUM, Page
-from relprop.loading import EMBEDDED
+from relprop.embedded import EMBEDDED
 from relprop.registry import METHODS
 
 ROOT = Path(__file__).parents[1]

@@ -15,8 +15,8 @@ import graph_facts
 import graphs
 from graph_models import POINTS, graphormer, points
 from relprop import Explainer
+from relprop.embedded import EMBEDDED
 from relprop.graph import superpixels
-from relprop.loading import EMBEDDED
 from relprop.metrics import relevance_mass
 
 SMILES = ("CCO", "CCN", "c1ccccc1O", "c1ccccc1N", "CC(=O)O", "CCCl", "c1ccncc1", "CC(C)O", "C1CCCC1", "NCC(=O)O")

@@ -17,7 +17,7 @@ from relprop.engine.wrappers import check_model
 from relprop.errors import InputError, TargetError
 from relprop.explanation import Explanation
 from relprop.listing import as_list
-from relprop.loading import EMBEDDED, load, load_processor
+from relprop.loading import load, load_processor, stamp
 from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.text import TextReader
@@ -136,7 +136,7 @@ class Explainer:
 
         Language models explain the next token; with `generate` (how many tokens, or settings of the model's own
         `generate`) or a given `continuation`, each token of it, in the explanation's `steps`; `against` another token,
-        or each "runner-up".
+        or each "runner-up"; alone, the next token against it.
         """
         if question is not None or context is not None:
             given = self._question(given, question, context)
@@ -149,10 +149,16 @@ class Explainer:
             from relprop.tasks.generation import Generation, continued
 
             if target is not None:
-                raise TargetError("generate and continuation explain every token of it: leave out target")
+                raise TargetError(
+                    "generate, continuation and against explain what is written: leave out target, or give "
+                    "target=(this, that) for two next tokens"
+                )
             asked = {name: self._options(name, options, bool(ledger), False, len(methods) > 1) for name in methods}
-            wanted = Generation(generate, continuation, against, batch_size, max_length)
+            count = 1 if generate is None and continuation is None else generate
+            wanted = Generation(count, continuation, against, batch_size, max_length)
             done = [continued(self.reader, self.task, one, wanted, asked, progress) for one in every]
+            if generate is None and continuation is None:  # the next token alone
+                done = [[one.step(0) for one in each] for each in done]
         else:
             asked = {name: self._options(name, options, ledger, single, len(methods) > 1) for name in methods}
             labels = single and isinstance(self.task, ClassScore) and self.task.takes_lists
@@ -335,7 +341,7 @@ def _check_options(methods: Sequence[str], options: Iterable[str], call: Callabl
 
 
 @lru_cache(maxsize=2)
-def _loaded(model: str, tokenizer: str | Path | None, stamp: object) -> Explainer:
+def _loaded(model: str, tokenizer: str | Path | None, files: object) -> Explainer:
     return Explainer(model, tokenizer)
 
 
@@ -343,10 +349,7 @@ def _explainer(model: Any, tokenizer: Any) -> Explainer:
     """A named model is loaded once, until the files of its folder change."""
     if not isinstance(model, str | Path) or not isinstance(tokenizer, str | Path | None):
         return Explainer(model, tokenizer)
-    folder = Path(EMBEDDED.get(str(model), model)).expanduser()
-    files = sorted(folder.iterdir()) if folder.is_dir() else []
-    stamp = tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    return _loaded(str(model), tokenizer, stamp)
+    return _loaded(str(model), tokenizer, stamp(model))
 
 
 @overload

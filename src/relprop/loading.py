@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,19 +15,17 @@ from torch import nn
 from relprop.adapter_folders import CONFIG as ADAPTER_CONFIG
 from relprop.adapter_folders import WEIGHTS as ADAPTER_WEIGHTS
 from relprop.adapter_folders import AdapterFolder, adapter_folder, holds_adapter, with_adapter, with_label_count
+from relprop.embedded import EMBEDDED, HUB_ID, check_name
 from relprop.errors import ModelError, RelpropError, RelpropWarning
 from relprop.gguf_files import gguf_file, gguf_weights
 from relprop.graph.graphormer import KIND, Graphormer
 from relprop.loaded_weights import check_missing, check_numbers, check_unused
 from relprop.stored_weights import WeightLimit, check_counts, check_texts, read_json, stored_weights
 
-_NAMES = ("sentiment", "pets", "digits", "stories", "molecules", "superpixels")
-EMBEDDED = {name: Path(__file__).parent / "models" / name for name in _NAMES}
 _OWN = {KIND: Graphormer}  # architectures that relprop brings itself
 _SIDE = 4096  # pixels: more than models of pictures read
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
-_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?", re.ASCII)
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -54,10 +51,17 @@ def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
     return model, tokenizer
 
 
+def stamp(name: str | Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, times and sizes of the files of a model's folder: whether it is still the same. Of a hub id nothing."""
+    folder = Path(EMBEDDED.get(str(name), name)).expanduser()
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
 def load_processor(name: str | Path, model: nn.Module) -> Any:
     """The tokenizer or image processor of this name that a model reads with: embedded, a folder, or a hub id."""
     where = os.path.expanduser(str(EMBEDDED.get(str(name), name)))
-    if not os.path.isdir(where) and (isinstance(name, Path) or not _HUB_ID.fullmatch(name)):
+    if not os.path.isdir(where) and (isinstance(name, Path) or not HUB_ID.fullmatch(name)):
         raise ModelError(f'there is no folder "{name}" with a tokenizer or processor')
     reads_pixels = getattr(model, "main_input_name", "") == "pixel_values"
     return _load_image_processor(where) if reads_pixels else _load_tokenizer(where, model)
@@ -70,9 +74,8 @@ def _located(name: str | Path, where: str) -> tuple[str, Path]:
         return where, Path(where)
     if os.path.exists(where):
         raise ModelError(f'"{name}" is a file; name the folder that holds the model')
-    if isinstance(name, Path) or not _HUB_ID.fullmatch(name):
-        raise ModelError(f'there is no folder "{name}"')
-    return name, _folder_from_hub(name)
+    check_name(name)
+    return str(name), _folder_from_hub(str(name))
 
 
 def _whole_model(source: str, folder: Path, adapter: AdapterFolder | None = None) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -32,6 +32,7 @@ class Part(ABC):
     kind: ClassVar[str]
     rendering: ClassVar[str]  # the package whose modules terminal, html and figure draw what `drawing` returns
     whole_columns: ClassVar[tuple[str, ...]] = ()  # columns of `columns` that hold whole numbers or nothing
+    naming: ClassVar[int] = 2  # the first columns of `columns` that name a unit
 
     scored: ClassVar[tuple[str, ...]] = ("scores",)  # the fields that hold scores: each step has its own
 
@@ -91,6 +92,13 @@ class Part(ABC):
     @abstractmethod
     def top(self, count: int) -> Sequence[tuple[Any, float]]:
         """The units that weigh most, either way, with their scores."""
+
+    def named_scores(self) -> Iterator[tuple[str, float]]:
+        """Every unit's name and score, special units included, in their order."""
+        columns = self.columns()
+        scores: Sequence[Any] = columns["score"]
+        for *cells, score in zip(*list(columns.values())[: self.naming], scores, strict=True):
+            yield " ".join(str(cell) for cell in cells if cell is not None) or "(special)", float(score)
 
     @abstractmethod
     def without_special(self) -> Self:

@@ -14,8 +14,8 @@ from relprop.bench.executors import CellSpec
 from relprop.bench.kinds import CellJob, task_kind
 from relprop.bench.recipes import ModelFacts, TrainingProgress
 from relprop.bench.suites import Suite, SuiteTask
+from relprop.embedded import EMBEDDED
 from relprop.errors import InputError, RelpropError
-from relprop.loading import EMBEDDED
 
 _RECIPE = "recipe:"
 _LEAST_FREE = 200 * 2**20  # bytes on the disk of the results

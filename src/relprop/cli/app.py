@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -12,8 +12,14 @@ from relprop import __version__
 from relprop.cli import audit, bench, explain, heads, serve
 from relprop.cli.explain import MODEL, class_target
 from relprop.cli.given import example
-from relprop.cli.outputs import print_table
+from relprop.cli.outputs import loading_note, print_table
+from relprop.cli.words import command_words
 from relprop.errors import RelpropError
+
+if TYPE_CHECKING:
+    from relprop.registry import Record
+
+HELP = {"help_option_names": ["-h", "--help"]}  # of all commands: the sub-commands inherit it
 
 app = typer.Typer(
     help="Explain what a Transformer's output is made of.",
@@ -21,6 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings=HELP,
 )
 
 app.command()(explain.explain)
@@ -45,20 +52,45 @@ def options(
 
 
 @app.command()
-def methods() -> None:
-    """List the methods, their options and sources."""
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to read all about it.")] = None,
+) -> None:
+    """List the methods, the default first. With a name: what it does, its options and source."""
+    with loading_note("the methods"):
+        from relprop.methods import methods as known
+
+        records = known() if name is None else [known(name)]
+    if name is not None:
+        _show_method(records[0])
+        return
+    rows = [(one.name, one.family, "yes" if one.signed else "no", one.summary) for one in records]
+    print_table(["method", "family", "signed", "what it does (relprop methods NAME tells more)"], rows, one_line=True)
+
+
+def _show_method(record: Record[Any]) -> None:
+    from inspect import cleandoc
+
+    typer.echo(f"{record.name} ({record.family})\n\n{cleandoc(record.function.__doc__ or '')}\n")
+    signs = "for and against (signed)" if record.signed else "how much, not for or against (unsigned)"
+    sums = "; they sum to the value" if record.complete else ""
+    typer.echo(f"scores:  {signs}{sums}")
+    for number, (option, default) in enumerate(record.options.items()):
+        typer.echo(f"{'         ' if number else 'options: '}{option}={default}")
+    typer.echo(f'source:  {record.citation}\nuse:     relprop explain "your text" --method {record.name}', nl=False)
+    first = next(iter(record.options), None)
+    typer.echo(f" --option {first}={record.options[first]}" if first else "")
+
+
+@app.command()
+def models() -> None:
+    """List the embedded models. Folders and ids of the Hugging Face hub can be named wherever they can."""
     from rich.table import Column
-    from rich.text import Text
 
-    import relprop.methods  # noqa: F401  (fills the registry)
-    from relprop.registry import METHODS
+    from relprop.embedded import MODELS
 
-    rows = []
-    for record in sorted(METHODS, key=lambda record: record.family):
-        options = ", ".join(f"{name}={default!r}" for name, default in record.options.items())
-        about = Text.assemble(record.summary, ("\n" + options, "cyan"), ("\n" + record.citation, "dim"))
-        rows.append((record.name, record.family, "yes" if record.signed else "no", about))
-    print_table([Column("method", no_wrap=True), "family", "signed", "what it does, options, source"], rows)
+    rows = [(one.name, one.reads, one.about, f"{one.megabytes:.1f} MB", one.example) for one in MODELS]
+    print_table(["model", "reads", "what", Column("size", justify="right"), "try"], rows, one_line=True)
+    typer.echo("Your own: --model FOLDER (saved with save_pretrained), or --model OWNER/NAME of the Hugging Face hub.")
 
 
 @app.command()
@@ -71,10 +103,14 @@ def check(
     """Check how exactly a model is explained. Operations met, outputs unchanged, every part accounted for."""
     from rich.table import Column
 
-    from relprop.checking import check as run_check
-    from relprop.explainer import Explainer
+    from relprop.embedded import check_name
 
-    explainer = Explainer(model)
+    check_name(model)
+    with loading_note("torch and transformers"):
+        from relprop.checking import check as run_check
+        from relprop.explainer import Explainer
+    with loading_note(model):
+        explainer = Explainer(model)
     target_of_one = explainer.targets(class_target(target, explainer.labels), 1)
     inputs = explainer.inputs([example(explainer) if text is None else text])
     report = run_check(explainer.model, inputs, target_of_one, rules)
@@ -103,7 +139,7 @@ def main() -> NoReturn:
     try:
         app(bench.with_optional_values(sys.argv[1:]))
     except RelpropError as error:
-        typer.echo(f"relprop: {error}", err=True)
+        typer.echo(f"relprop: {command_words(str(error))}", err=True)
     except KeyboardInterrupt:
         typer.echo("relprop: stopped", err=True)
         sys.exit(130)

@@ -12,7 +12,8 @@ import typer
 
 from relprop.cli import given as givens
 from relprop.cli.given import refuse
-from relprop.cli.outputs import Outputs, present, write_one_of_many
+from relprop.cli.many import CHUNK, Run, explain_to_file
+from relprop.cli.outputs import Outputs, loading_note, present, write_one_of_many
 from relprop.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,12 +25,21 @@ MODEL = "An embedded model's name, a folder, or a Hugging Face hub id."
 
 
 def explain(
-    text: Annotated[
-        str | None,
-        typer.Argument(help="A text, an image file or a folder of images; '-' or nothing reads text from a pipe."),
+    pieces: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT]",
+            help="A text, an image file or a folder of images; '-' or nothing reads text from a pipe.",
+        ),
     ] = None,
     pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
-    file: Annotated[Path | None, typer.Option(help="Explain every line of this file.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Explain every line of this file, or a column of this .csv, .tsv, .jsonl, .parquet."),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(help="With --file: the column of texts; a number, from 0, where there is no header.")
+    ] = None,
     smiles: Annotated[str | None, typer.Option(help="A molecule, in place of the text.")] = None,
     model: Annotated[
         str | None, typer.Option(help=f"{MODEL} Default: sentiment; pets for images, molecules for --smiles.")
@@ -65,6 +75,12 @@ def explain(
     html: Annotated[Path | None, typer.Option(help="Write a self-contained page.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write a picture (.png, .svg or .pdf).")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the numbers; '-' for standard output.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write many as they come (.jsonl or .parquet); given again, a stopped command goes on."),
+    ] = None,
+    numbers: Annotated[bool, typer.Option("--numbers", help="Print every unit's score in place of colours.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing, and write the files.")] = False,
     contour: Annotated[
         str | None, typer.Option(help="Images: ring what scores above this number, or above the 'mean'.")
     ] = None,
@@ -74,6 +90,7 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a text, an image or a molecule, coloured. Also every line of a pipe or file, and a folder of images."""
+    text = givens.one_text(pieces)
     writing = {"generate": generate, "continuation": continuation, "against": against}
     if lm is None:
         refuse('--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...', **writing)
@@ -85,24 +102,36 @@ def explain(
         refuse("give either --smiles or --{name}, not both", **others)
     other = any(one is not None for one in (smiles, lm, question, context, pair, file))
     paths = None if other else givens.pictures(text)
-    outputs = Outputs(html, png, json)
+    outputs = Outputs(html, png, json, out, numbers, quiet)
     folder = paths is not None and Path(str(text)).is_dir()
     if question is not None or context is not None:
-        given: list[Any] = [givens.question_and_context(model, text, question, context, file)]
+        rows: dict[int, Any] = {0: givens.question_and_context(model, text, question, context, file)}
     elif smiles is not None:
-        given = [smiles]
+        rows = {0: smiles}
     else:
-        given = list(paths or givens.texts(text, pair, file))
+        rows = dict(enumerate(paths)) if paths else dict(givens.texts(text, pair, file, column))
+        if not paths and text is not None and (hint := givens.hint(text)):
+            typer.echo(f"relprop: {hint}", err=True)
+    given = list(rows.values())
+    if batch_size < 1:
+        raise InputError(f"batch_size must be at least 1, got {batch_size}")
     if folder:
         outputs.check_folders()
     else:
         outputs.check_files()
-    from relprop.engine.model_call import is_tagger
-    from relprop.explainer import Explainer
-    from relprop.registry import METHODS
+    name = lm or model or ("molecules" if smiles is not None else "pets" if paths else "sentiment")
+    from relprop.embedded import check_name
+
+    check_name(name)  # before torch is loaded, which takes seconds
+    with loading_note("torch and transformers"):
+        from relprop.engine.model_call import is_tagger
+        from relprop.explainer import Explainer
+        from relprop.loading import stamp
+        from relprop.registry import METHODS
 
     names = [METHODS[name.strip()].name for name in (compare.split(",") if compare else [method])]
-    explainer = Explainer(lm or model or ("molecules" if smiles is not None else "pets" if paths else "sentiment"))
+    with loading_note(name):
+        explainer = Explainer(name)
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
     whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     read = label_target if is_tagger(explainer.model) else class_target
@@ -117,6 +146,17 @@ def explain(
     if folder:
         refuse("--{name} is for one image, not for a folder", ledger=ledger)
     asked |= {"special": "drop"} if drop_special else {}
+    asked |= {"words": True} if words else {}
+    asked |= {"progress": False} if quiet else {}
+    if out is not None:
+        asked |= {key: value for key, value in writing.items() if value is not None}
+        begun = {"model": [name, stamp(name)], "targets": target, "inputs": givens.digest(rows), **asked}
+
+        def explained(some: Sequence[object]) -> list[list[Explanation]]:
+            return _explained(explainer, some, targets, {**asked, "progress": False})
+
+        explain_to_file(Run(out, rows, begun, CHUNK * batch_size), explained, quiet)
+        return
     if folder:
         _explain_folder(explainer, given, targets, outputs, asked, _contour(contour))
         return
@@ -126,7 +166,7 @@ def explain(
         asked |= writing
     found = [one for each in _explained(explainer, given, targets, asked) for one in each]
     rings = _contour(contour) if paths else None
-    present([one.words() if words else one for one in found], outputs, ledger, rings)
+    present(found, outputs, ledger, rings)
 
 
 def _explained(
@@ -152,8 +192,6 @@ def _explain_folder(
     from relprop.readers.picture import opened_picture
 
     size = asked["batch_size"]
-    if size < 1:
-        raise InputError(f"batch_size must be at least 1, got {size}")
     failed: list[str] = []
     for chunk in tracked([paths[k : k + size] for k in range(0, len(paths), size)], "explaining"):
         good = []

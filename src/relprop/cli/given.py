@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,19 +20,46 @@ SENTENCE = "a gorgeous, witty, seductive movie."
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
 
-def texts(text: str | None, pair: str | None, file: Path | None) -> Sequence[str | tuple[str, str]]:
-    """The text, or every line of the file or of standard input."""
+def one_text(words: Sequence[str] | None) -> str | None:
+    """The text; raises for one that the shell took apart, as it came without quotes."""
+    if words is not None and len(words) > 1:
+        quoted = " ".join(words).replace('"', '\\"')
+        raise InputError(f'the text came in {len(words)} pieces: put it in quotes: relprop explain "{quoted}"')
+    return words[0] if words else None
+
+
+def hint(text: str) -> str:
+    """What the user may have meant where a text is the name of a file; nothing where it is not."""
+    try:
+        if not text.strip() or not Path(text).is_file():
+            return ""
+    except (OSError, ValueError):  # too long for a name, or with a null
+        return ""
+    from relprop.text_tables import TABLES, file_kind
+
+    column = " --column NAME" if file_kind(Path(text)) in TABLES else ""
+    return f'"{text}" is explained as a text; for what the file holds: relprop explain --file {text}{column}'
+
+
+def texts(
+    text: str | None, pair: str | None, file: Path | None, column: str | None = None
+) -> dict[int, str | tuple[str, str]]:
+    """The text, or every line of the file or of standard input, or a column of a table; by their row."""
     if text is not None and file is not None:
         raise InputError("give either a text or --file, not both")
+    if file is None:
+        refuse("--{name} is for the tables that --file names", column=column)
     if file is not None:
-        found = _lines(_text(file), f'"{file}"')
+        from relprop.text_tables import is_table, read_column
+
+        found = read_column(file, column) if is_table(file, column) else _lines(_text(file), f'"{file}"')
     elif text is None or text == "-":
         if sys.stdin.isatty():
             raise InputError('there is nothing to explain: relprop explain "your text" (or --file, or a pipe)')
         found = _lines(_decoded(typer.get_binary_stream("stdin").read(), "standard input"), "standard input")
     else:
-        found = [text]
-    return found if pair is None else [(one, pair) for one in found]
+        found = {0: text}
+    return {row: one if pair is None else (one, pair) for row, one in found.items()}
 
 
 def _text(file: Path) -> str:
@@ -48,8 +76,9 @@ def _decoded(content: bytes, where: str) -> str:
         raise InputError(f"{where} is not UTF-8 text (at byte {error.start})") from error
 
 
-def _lines(text: str, where: str) -> list[str]:
-    lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
+def _lines(text: str, where: str) -> dict[int, str]:
+    every = enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    lines = {row: line for row, line in every if line.strip()}
     if not lines:
         raise InputError(f"the text is empty: {where} has no line to explain")
     return lines
@@ -87,6 +116,15 @@ def question_and_context(
     if len(contexts) != 1:
         raise InputError("a question needs one context: --context TEXT, --file FILE, or the text itself")
     return question, _text(contexts[0]) if isinstance(contexts[0], Path) else contexts[0]
+
+
+def digest(rows: Mapping[int, object]) -> str:
+    """A hash of what is explained: texts as they are, pictures by name, size and time."""
+    known = [
+        (row, str(one), one.stat().st_size, one.stat().st_mtime_ns) if isinstance(one, Path) else (row, one)
+        for row, one in rows.items()
+    ]
+    return sha256(repr(known).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def refuse(message: str, **given: object) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from relprop.cli.many import check_out
 from relprop.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,15 +23,19 @@ if TYPE_CHECKING:
 
 STDOUT = Path("-")
 FIGURES = (".png", ".svg", ".pdf")
+MANY = 20  # explanations that are drawn; of more, each is one line
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the options --html, --png and --json name."""
+    """What the options --html, --png, --json and --out name, and what is shown beside."""
 
     html: Path | None
     png: Path | None
     json: Path | None
+    out: Path | None = None
+    numbers: bool = False  # in place of colours
+    quiet: bool = False
 
     def each(self) -> Iterable[tuple[Path, str]]:
         named = ((self.html, ".html"), (self.png, ".png"), (self.json, ".json"))
@@ -42,12 +49,22 @@ class Outputs:
         """Raise with the reason if a result cannot be written where it should. Asked before any work."""
         from relprop.files import check_writable
 
+        self._check_shown()
         for path, endings in ((self.html, (".html",)), (self.png, FIGURES), (self.json, (".json",))):
             if path is not None and not (path is self.json and path == STDOUT):
                 check_writable(path, endings)
 
+    def _check_shown(self) -> None:
+        if self.quiet and self.out is None and not self.files:
+            raise InputError("--quiet shows nothing: name a file with --out, --html, --png or --json")
+        if self.out is not None:
+            if self.numbers or any((self.html, self.png, self.json)):
+                raise InputError("--out writes one file as it goes: leave out --html, --png, --json and --numbers")
+            check_out(self.out)
+
     def check_folders(self) -> None:
-        """A folder of pictures writes one file each, into folders, which are made."""
+        """A folder of pictures writes one file each, into folders, which are made; or all into --out."""
+        self._check_shown()
         for path, ending in self.each():
             if path == STDOUT:
                 continue
@@ -60,31 +77,91 @@ class Outputs:
 
 
 def print_table(
-    columns: Sequence[str | Column], rows: Iterable[Sequence[RenderableType]], *, pad_edge: bool = True
+    columns: Sequence[str | Column],
+    rows: Iterable[Sequence[RenderableType]],
+    *,
+    pad_edge: bool = True,
+    one_line: bool = False,
 ) -> None:
-    """A table as all commands print it."""
+    """A table as all commands print it. `one_line`: rows are not wrapped; at a terminal the last cell is cut to fit."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(*columns, header_style="bold", box=SIMPLE_HEAD, pad_edge=pad_edge)
+    console, table = Console(), Table(*columns, header_style="bold", box=SIMPLE_HEAD, pad_edge=pad_edge)
     for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))  # "[h]" is no markup
+    if one_line:
+        for column in table.columns:
+            column.no_wrap = True
+        whole = Console(width=10_000).measure(table).maximum
+        if console.is_terminal:
+            last = table.columns[-1]
+            last.max_width = max(10, max(len(str(cell)) for cell in last.cells) - max(0, whole - console.width))
+        else:
+            console = Console(width=whole)
+    console.print(table)
 
 
 def present(found: Sequence[Explanation], outputs: Outputs, ledger: bool = False, contour: Contour = None) -> None:
     """Explanations shown, and written where asked."""
-    from relprop.explanation import save, show
+    from relprop.explanation import save
 
     if outputs.json == STDOUT:
         typer.echo("\n".join(one.to_json() for one in found))
-    else:
-        show(found)
+    elif not outputs.quiet:
+        _show(found, outputs.numbers)
         typer.echo("".join(_ledgers(one) for one in found) if ledger else "", nl=False)
     for file in outputs.files:
         save(found, file, contour=contour)
-        typer.echo(f"wrote {file}", err=True)
+        if not outputs.quiet:
+            typer.echo(f"wrote {file}", err=True)
+
+
+def _show(found: Sequence[Explanation], numbers: bool) -> None:
+    """Coloured; many explanations as one line each, so that a file of texts can be read through; or as numbers."""
+    from relprop.explanation import show
+
+    if numbers:
+        typer.echo("\n".join(line for one in found for line in number_lines(one)))
+    elif len(found) > MANY:
+        typer.echo("\n".join(map(repr, found)))
+        typer.echo(f"{len(found):,} in one line each; --out FILE.jsonl writes all numbers, --html a page", err=True)
+    else:
+        show(found)
+
+
+def number_lines(one: Explanation) -> Iterator[str]:
+    """What was explained, then one line per unit: its score and its name, apart by a tab."""
+    from relprop.render.visible import visible
+
+    if one.steps:
+        for index in range(len(one.steps)):
+            yield from number_lines(one.step(index))
+        return
+    sure = f" ({one.probability:.2f})" if one.probability is not None else ""
+    told = f", predicted {one.prediction}{sure}" if one.prediction else ""
+    yield f"{one.method}: {one.target} = {one.value:.6g}{told}"
+    for part in one.parts:
+        if len(one.parts) > 1:
+            yield f"{part.name}:"
+        for name, score in part.named_scores():
+            yield f"{score:+.6f}\t{visible(name)}"
+    yield ""
+
+
+@contextmanager
+def loading_note(what: str) -> Iterator[None]:
+    """Says what is being loaded, which may take seconds; only on a terminal, and only while it lasts."""
+    shown = sys.stderr.isatty()
+    if shown:
+        print(f"loading {what} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _ledgers(one: Explanation) -> str:
@@ -97,12 +174,12 @@ def _ledgers(one: Explanation) -> str:
 
 def write_one_of_many(name: str, found: Sequence[Explanation], outputs: Outputs, contour: Contour) -> None:
     """The explanations of one picture of a folder, into the folders that were named."""
-    from relprop.explanation import save, show
+    from relprop.explanation import save
 
     if outputs.json == STDOUT:
         typer.echo("\n".join(one.to_json() for one in found))
     elif not outputs.files:
-        show(found)
+        _show(found, outputs.numbers)
     for folder, ending in outputs.each():
         if folder != STDOUT:
             save(found, folder / f"{name}{ending}", contour=contour)

@@ -50,10 +50,6 @@ class Generation:
     max_length: int | None = None
 
     def __post_init__(self) -> None:
-        if self.generate is None and self.continuation is None:
-            raise InputError(
-                "against goes with generate or continuation; for the next token alone give target=(this, that)"
-            )
         if self.generate is not None and self.continuation is not None:
             raise InputError("give either generate or continuation, not both")
         if self.continuation == "":

@@ -25,6 +25,7 @@ class TextPart(Part):
     kind: ClassVar[str] = "text"
     rendering: ClassVar[str] = "relprop.render.text"
     whole_columns: ClassVar[tuple[str, ...]] = ("start", "end", "word")
+    naming: ClassVar[int] = 1
 
     name: str
     text: tuple[str, ...]  # one text, or the two of a pair
