@@ -335,7 +335,7 @@ def test_an_empty_prompt(prompt: str) -> None:
         ({"generate": -3}, "generate is a number of tokens from 1 on"),
         ({"generate": 2, "continuation": "w20"}, "either generate or continuation, not both"),
         ({"continuation": ""}, "the continuation is empty"),
-        ({"against": "w20"}, r"for the next token alone give target=\(this, that\)"),
+        ({"against": "w20", "target": 3}, r"give target=\(this, that\) for two next tokens"),
         ({"generate": 2, "target": 3}, "leave out target"),
         ({"generate": {"max_new_tokens": 2, "wrong": 1}}, "the model cannot generate so: .*wrong"),
         ({"generate": {"num_return_sequences": 2, "num_beams": 2}}, "generate must give one continuation"),

@@ -15,7 +15,8 @@ from torch import nn
 from relprop.adapter_folders import CONFIG as ADAPTER_CONFIG
 from relprop.adapter_folders import WEIGHTS as ADAPTER_WEIGHTS
 from relprop.adapter_folders import AdapterFolder, adapter_folder, holds_adapter, with_adapter, with_label_count
-from relprop.embedded import EMBEDDED, HUB_ID, check_name
+from relprop.embedded import EMBEDDED as EMBEDDED  # also known here
+from relprop.embedded import HUB_ID, check_name
 from relprop.errors import ModelError, RelpropError, RelpropWarning
 from relprop.gguf_files import gguf_file, gguf_weights
 from relprop.graph.graphormer import KIND, Graphormer
