@@ -12,7 +12,7 @@ import typer
 
 from relprop.cli import given as givens
 from relprop.cli.given import refuse
-from relprop.cli.many import CHUNK, Run, explain_to_file
+from relprop.cli.many import CHUNK, FileRun, explain_to_file
 from relprop.cli.outputs import Outputs, loading_note, present, write_one_of_many
 from relprop.errors import InputError
 
@@ -155,7 +155,7 @@ def explain(
         def explained(some: Sequence[object]) -> list[list[Explanation]]:
             return _explained(explainer, some, targets, {**asked, "progress": False})
 
-        explain_to_file(Run(out, rows, begun, CHUNK * batch_size), explained, quiet)
+        explain_to_file(FileRun(out, rows, begun, CHUNK * batch_size), explained, quiet)
         return
     if folder:
         _explain_folder(explainer, given, targets, outputs, asked, _contour(contour))

@@ -27,7 +27,7 @@ Explain = Callable[[Sequence[Any]], list[list["Explanation"]]]
 
 
 @dataclass(frozen=True)
-class Run:
+class FileRun:
     """What is explained, by which settings, and where to."""
 
     out: Path
@@ -56,7 +56,7 @@ def check_out(out: Path) -> None:
         _arrow()
 
 
-def explain_to_file(run: Run, explain: Explain, quiet: bool) -> None:
+def explain_to_file(run: FileRun, explain: Explain, quiet: bool) -> None:
     """Explain all rows, chunk by chunk; rows that cannot be explained are written with their error, and told."""
     from relprop.files import writing
     from relprop.progress import tracked
@@ -75,7 +75,7 @@ def explain_to_file(run: Run, explain: Explain, quiet: bool) -> None:
     _tell(run, failed, [str(one.message) for one in caught], quiet)
 
 
-def _lines(run: Run, rows: Sequence[int], explain: Explain, first: bool) -> Iterator[str]:
+def _lines(run: FileRun, rows: Sequence[int], explain: Explain, first: bool) -> Iterator[str]:
     """Each explanation of a chunk as a line, with its row; the settings before the first."""
     try:
         found: list[list[Explanation] | RelpropError] = list(explain([run.given[row] for row in rows]))
@@ -99,7 +99,7 @@ def _alone(given: object, explain: Explain) -> list[Explanation] | RelpropError:
         return error
 
 
-def _resumed(run: Run) -> int:
+def _resumed(run: FileRun) -> int:
     """How many chunks are done. What was written behind the last mark is cut off."""
     content = run.part.read_bytes() if run.part.exists() else b""
     end = content.rfind(MARK)
@@ -112,7 +112,7 @@ def _resumed(run: Run) -> int:
     return content.count(MARK)
 
 
-def _check_settings(run: Run, begun: Mapping[str, Any]) -> None:
+def _check_settings(run: FileRun, begun: Mapping[str, Any]) -> None:
     now = json.loads(json.dumps(run.settings))
     for name in {**begun, **now}:
         if begun.get(name) != now.get(name):
@@ -122,7 +122,7 @@ def _check_settings(run: Run, begun: Mapping[str, Any]) -> None:
             )
 
 
-def _finish(run: Run) -> dict[int, str]:
+def _finish(run: FileRun) -> dict[int, str]:
     """The whole file in its place; the rows that failed, with their errors."""
     from relprop.files import replacing
 
@@ -172,7 +172,7 @@ def _arrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def _tell(run: Run, failed: Mapping[int, str], warned: Sequence[str], quiet: bool) -> None:
+def _tell(run: FileRun, failed: Mapping[int, str], warned: Sequence[str], quiet: bool) -> None:
     """What was written; of warnings and errors the first, and how many more there were."""
     for kind, told in (("warnings", list(warned)), ("errors", [f"row {row}: {one}" for row, one in failed.items()])):
         if told:
