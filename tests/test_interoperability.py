@@ -20,7 +20,6 @@ from PIL import Image
 
 import relprop
 from explanations import of_generation, of_graph, of_image, of_text
-from relprop.embedded import EMBEDDED
 from relprop.errors import RelpropError
 from relprop.graph import Graph
 from relprop.render.image.part import Frame

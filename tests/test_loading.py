@@ -189,7 +189,7 @@ def test_own_tokenizer_for_a_folder_without(folder):
         ("my model", 'there is no folder "my model"'),
         (Path("nowhere"), 'there is no folder "nowhere"'),
         ("someone/some-model", 'there is no folder "someone/some-model", and from the hub: .*connect'),
-        ("sentimnt", 'there is no folder "sentimnt", and from the hub'),
+        ("sentimnt", 'there is no model or folder "sentimnt"; did you mean "sentiment"'),
     ],
     ids=str,
 )
