@@ -11,7 +11,7 @@ import torch
 from torch.overrides import _get_current_function_mode_stack
 
 from relprop.deadline import OutOfTimeError, check_deadline, has_deadline, stop_when
-from relprop.engine.forward_passes import predict
+from relprop.engine.prediction import predict
 from relprop.explainer import Explainer
 from relprop.graph.molecules import from_smiles
 from relprop.registry import METHODS

@@ -12,6 +12,7 @@ from torch import Tensor
 from models import tiny
 from relprop import Explainer
 from relprop.attribution import attribute
+from relprop.engine import passes
 from relprop.engine.model_call import device_of
 from relprop.errors import ModelError, RelpropError
 from relprop.loading import load
@@ -53,7 +54,9 @@ def both(architecture: str, way: str, folder: Path) -> tuple[Any, Any, dict[str,
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("method", [record.name for record in METHODS if record.name != "shapley"])
-def test_dispatched_models_give_the_same_scores(method: str, architecture: str, way: str, tmp_path: Path) -> None:
+def test_dispatched_models_give_the_same_scores(
+    method: str, architecture: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, twin, inputs = both(architecture, way, tmp_path)
     for options in ({}, {"checkpoint": True}) if "checkpoint" in METHODS[method].options else ({},):
         try:
@@ -62,7 +65,12 @@ def test_dispatched_models_give_the_same_scores(method: str, architecture: str, 
             with pytest.raises(type(declined)):
                 attribute(twin, inputs, 1, method, **options)
             continue
-        assert torch.equal(attribute(twin, inputs, 1, method, **options).scores, expected)
+        found = attribute(twin, inputs, 1, method, **options)
+        if any("carried in float32" in one for one in found.warnings):  # weights that are loaded cannot be cast
+            assert method in ("lrp", "partial_lrp")
+            monkeypatch.setattr(passes, "in_single_precision", lambda model: False)
+            expected = attribute(model, inputs, 1, method, **options).scores
+        assert torch.equal(found.scores, expected)
     assert any(parameter.is_meta for parameter in twin.parameters()), "weights stayed loaded"
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.forward_passes import predict
 from relprop.engine.model_call import answers_questions
+from relprop.engine.prediction import predict
 from relprop.engine.propagation import Propagation
 from relprop.engine.restoring import restoring
 from relprop.engine.wrappers import check_model

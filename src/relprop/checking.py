@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from relprop.engine.flow import Flow
-from relprop.engine.forward_passes import forward_flow, predict
+from relprop.engine.forward_passes import forward_flow
 from relprop.engine.leaves import batch_of
 from relprop.engine.passes import propagate
+from relprop.engine.prediction import predict
 from relprop.engine.wrappers import check_model
 from relprop.methods.examples import single_example
 from relprop.methods.unit_scores import Inputs, attribution, ledger_of, unit_scores

@@ -35,6 +35,7 @@ class Flow:
     block_rows: RowRelevance | None = None  # relevance of the rows at every block, where asked for
     warnings: tuple[str, ...] = ()
     hidden: list[str] = field(default_factory=list)  # parts with relevance at units that their mask calls padding
+    double: bool = False  # computed in float64 over a model in float32, to which scores are rounded in the end
 
     def relevance(self) -> list[Tensor]:
         """Per source the relevance of each element (input x gradient, or R itself), in float32 or better."""

@@ -11,17 +11,17 @@ from torch import nn
 from relprop.engine.capture import Capture, CaptureOptions
 from relprop.engine.flow import Flow
 from relprop.engine.map_order import MapOrder
-from relprop.engine.model_call import batch_of, call, check_finite, cloned_inputs, evaluating, read_target
+from relprop.engine.model_call import batch_of, call, check_finite, evaluating, read_target
 from relprop.engine.pass_cache import pass_key
-from relprop.engine.passes import detached_target, example_axes, propagate, warnings_of
+from relprop.engine.passes import example_axes, propagate, warnings_of
 from relprop.engine.placement import reading_plans
+from relprop.engine.prediction import detached_target
 from relprop.engine.propagation import Propagation
 from relprop.engine.restoring import restoring
 from relprop.engine.sources import At, Edit, MisfitError, Sources
 from relprop.engine.survey import ReadingPlan
 from relprop.errors import ModelError, UnruledOpError
 from relprop.rulebook import rulesets
-from relprop.targets import ChosenTarget
 
 
 def forward_maps(model: nn.Module, inputs: Mapping[str, Any], target: Any, capture: CaptureOptions) -> Flow:
@@ -92,15 +92,6 @@ def map_order(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> MapOr
     unknown = MapOrder()
     unknown.unproved = True
     return unknown
-
-
-@restoring
-def predict(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ChosenTarget:
-    """The target, read from a plain forward pass."""
-    with torch.no_grad(), evaluating(model):
-        chosen = read_target(model, target, call(model, cloned_inputs(inputs), target), inputs)
-    check_finite(model, chosen)
-    return detached_target(chosen)
 
 
 @restoring

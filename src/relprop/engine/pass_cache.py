@@ -31,13 +31,14 @@ class PassKey:
     target: Any
     rules: RuleSet | None
     at: str | None
+    double: bool
 
     def matches(self, other: PassKey) -> bool:
         """Whether another pass would have the same result."""
         return (
             self.model is other.model
             and self.rules is other.rules
-            and self.at == other.at
+            and (self.at, self.double) == (other.at, other.double)
             and _equal(self.inputs, other.inputs)
             and _equal(self.target, other.target)
             and self.weights == other.weights
@@ -66,7 +67,12 @@ def shared_passes() -> Iterator[None]:
 
 
 def pass_key(
-    model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: RuleSet | None, at: str | None
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    target: Any,
+    rules: RuleSet | None,
+    at: str | None,
+    double: bool = False,
 ) -> PassKey | None:
     """The key of a pass; None outside of `shared_passes`, or where inputs or target cannot be compared."""
     if _shared() is None:
@@ -78,7 +84,7 @@ def pass_key(
         weights = _weights(model)
     except (RuntimeError, NotImplementedError):  # packed weights that cannot be read
         return None
-    return PassKey(model, weights, copies, _copy_of(target), rules, at)
+    return PassKey(model, weights, copies, _copy_of(target), rules, at, double)
 
 
 def cached_pass(key: PassKey, maps: bool, two_way: bool) -> Any:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from relprop.engine.backward_pass import backward
 from relprop.engine.block_states import BlockStates, stacked
 from relprop.engine.capture import Capture, CaptureOptions
 from relprop.engine.captured_maps import CapturedMaps
 from relprop.engine.checkpoint import Checkpoint
+from relprop.engine.double_precision import (
+    in_double_precision,
+    in_single_precision,
+    why_not_double,
+    widened_inputs,
+)
 from relprop.engine.flow import Flow
 from relprop.engine.ledger import LedgerKeeper
 from relprop.engine.model_call import (
@@ -27,14 +35,14 @@ from relprop.engine.model_call import (
 )
 from relprop.engine.pass_cache import cached_pass, pass_key, store_pass
 from relprop.engine.placement import axis_by_changes, reading_plans
+from relprop.engine.prediction import detached_target, predict, same_target
 from relprop.engine.propagation import Propagation
 from relprop.engine.refusals import guard_opaque
 from relprop.engine.restoring import restoring
 from relprop.engine.sources import At, Edit, MisfitError, Source, Sources, UnreachedError
 from relprop.engine.survey import ReadingPlan
 from relprop.engine.units import row_owners
-from relprop.errors import InputError, ModelError, RelpropError, UnruledOpError
-from relprop.ops import at_least_float32
+from relprop.errors import InputError, ModelError, UnruledOpError
 from relprop.rulebook import rulesets
 from relprop.rulebook.relevance_flow import GradientCutError, Phase
 from relprop.rulebook.rulesets import Carries, RuleSet
@@ -56,6 +64,7 @@ class _PassOptions:
     ledger: bool
     every_block: bool = False
     gradients: CapturedMaps | None = None  # of an earlier pass that carried the gradient
+    double: bool = False
 
 
 def propagate(
@@ -71,32 +80,57 @@ def propagate(
     checkpoint: bool = False,
     ledger: bool = False,
     every_block: bool = False,
+    double: bool = False,
 ) -> Flow:
     """Run `model(**inputs)` under `rules` and let the target flow back to the place where scores are read.
 
     `at`: the first block's input ("block"), the "word_embeddings", or the model's float "input"; None takes the first
     of these that can be shown to hold the units. `capture` says what to keep of attention. `two_way`:
     relevance-carrying rules also let the gradient flow back, from the same forward pass where the model allows it.
-    `every_block` reads the relevance of rows at every block too.
+    `every_block` reads the relevance of rows at every block too. `double`: a model in float32 is run in float64, for
+    rules that magnify rounding errors.
     """
-    options = _PassOptions(rules, at, edit, capture, two_way, checkpoint, ledger, every_block)
+    double = double and in_single_precision(model)
+    options = _PassOptions(rules, at, edit, capture, two_way, checkpoint, ledger, every_block, double=double)
     shareable = edit is None and not (capture is not None and capture.heads) and not (checkpoint or ledger)
     shareable = shareable and not every_block
-    key = pass_key(model, inputs, target, rules, at) if shareable else None
+    key = pass_key(model, inputs, target, rules, at, double) if shareable else None
     if key is None:
-        return _run_pass(model, inputs, target, options)
+        return _in_precision(model, inputs, target, options)
     wanted = (capture is not None, two_way)
     cached: Flow | None = cached_pass(key, *wanted)
     if cached is not None:
         return cached
     # Keep whole maps: another method may need what this one would fold away.
-    flow = _run_pass(model, inputs, target, replace(options, capture=capture and CaptureOptions()))
+    flow = _in_precision(model, inputs, target, replace(options, capture=capture and CaptureOptions()))
     store_pass(key, *wanted, flow)
     if flow.gradient is not None:
-        gradient_key = pass_key(model, inputs, target, rulesets.gradient, at)
+        gradient_key = pass_key(model, inputs, target, rulesets.gradient, at, double)
         assert gradient_key is not None
         store_pass(gradient_key, capture is not None, False, flow.gradient)
     return flow
+
+
+def _in_precision(model: nn.Module, inputs: Mapping[str, Any], target: Any, options: _PassOptions) -> Flow:
+    """The pass, in float64 if asked for, with the model's own numbers as its target.
+
+    Where that fails, or where the model gives other numbers in float64, the pass is in float32 and says so.
+    """
+    if not options.double:
+        return _run_pass(model, inputs, target, options)
+    reason = why_not_double(model)
+    if reason is None:
+        own = predict(model, inputs, target)  # before: what the model computes once and keeps is then in float32
+        try:
+            flow = _run_pass(model, inputs, target, options)
+            if same_target(flow.chosen, own):
+                return replace(flow, chosen=own)
+            reason = "it gives other numbers in float64"
+        except (ModelError, UnruledOpError):
+            reason = "it does not run in float64"
+    flow = _run_pass(model, inputs, target, replace(options, double=False))
+    told = f"relevance was carried in float32, which magnifies rounding errors here to a percent and more: {reason}"
+    return replace(flow, warnings=(*flow.warnings, told))
 
 
 def _run_pass(model: nn.Module, inputs: Mapping[str, Any], target: Any, options: _PassOptions) -> Flow:
@@ -184,7 +218,9 @@ class _Pass:
         self.model = model
         self.plan = plan
         self.warnings: list[str] = []
-        self.sources = Sources(inputs, plan, options.edit)
+        self.double = options.double
+        self.given = widened_inputs(inputs) if options.double else inputs  # to the model
+        self.sources = Sources(self.given, plan, options.edit)
         self.inputs = inputs
         self.phase = Phase() if options.two_way else None
         rules = options.rules if self.phase is None else options.rules.two_way(self.phase)
@@ -202,7 +238,8 @@ class _Pass:
 
     @property
     def _result_fields(self) -> dict[str, Any]:
-        return {"one_stream": self.plan.one_stream, "warnings": warnings_of(self.sources, self.inputs, self.warnings)}
+        warnings = warnings_of(self.sources, self.inputs, self.warnings)
+        return {"one_stream": self.plan.one_stream, "warnings": warnings, "double": self.double}
 
     @restoring
     def run(self, target: Any) -> Flow:
@@ -318,9 +355,10 @@ class _Pass:
     def _forward(self, target: Any) -> tuple[Any, ChosenTarget]:
         """The outputs and the target. A target function of the caller runs under the rules too."""
         observers = (self.sources, self.saver, self.capture, self.keeper, self.states)
-        given = self.sources.live_inputs(self.inputs)
+        given = self.sources.live_inputs(self.given)
+        mode = Propagation(self.rules, [one for one in observers if one is not None], self.sources.live)
         try:
-            with Propagation(self.rules, [one for one in observers if one is not None], self.sources.live) as mode:
+            with mode, in_double_precision(mode) if self.double else nullcontext():
                 outputs = call(self.model, given, target)
                 if self.saver is not None:
                     self.saver.close()
@@ -338,20 +376,6 @@ class _Pass:
         return outputs, read_target(self.model, target, outputs, self.inputs) if chosen is None else chosen
 
 
-def backward(value: Tensor, leaves: Sequence[Tensor], keep_graph: bool = False) -> tuple[Tensor | None, ...]:
-    """What flows back to each leaf. A failure of torch's becomes one sentence."""
-    try:
-        return torch.autograd.grad(value, leaves, allow_unused=True, retain_graph=keep_graph)
-    except (RelpropError, MisfitError, GradientCutError):
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        raise ModelError(
-            f"the model runs, but nothing can flow back through it ({reason}); if it uses torch.utils.checkpoint or an "
-            "autograd function of its own, turn that off"
-        ) from error
-
-
 def warnings_of(sources: Sources, inputs: Mapping[str, Any], warnings: Sequence[str] = ()) -> tuple[str, ...]:
     """What the scores do not cover, one sentence each."""
     lost = [
@@ -363,9 +387,3 @@ def warnings_of(sources: Sources, inputs: Mapping[str, Any], warnings: Sequence[
         for part in sorted({*sources.mixed, *sources.enters_elsewhere})
     ]
     return (*lost, *mixed, *unexplained_inputs(inputs), *warnings)
-
-
-def detached_target(chosen: ChosenTarget) -> ChosenTarget:
-    """The target without its graph, in float32 or better."""
-    rows = None if chosen.rows is None else at_least_float32(chosen.rows.detach())
-    return ChosenTarget(at_least_float32(chosen.value.detach()), chosen.names, rows, chosen.exact)

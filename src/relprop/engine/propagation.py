@@ -63,6 +63,7 @@ class Propagation(TorchFunctionMode):
         self._expanding = 0
         self._recomputing = False
         self._hooks: saved_tensors_hooks | None = None
+        self.compact: Callable[[Tensor], Any] = lambda tensor: None  # another form of a tensor to be saved, or None
 
     @property
     def warnings(self) -> list[str]:
@@ -100,7 +101,7 @@ class Propagation(TorchFunctionMode):
 
     def save(self, tensor: Tensor) -> SavedTensor:
         """The tensor as it is now, for the backward pass."""
-        return self._writes.save(tensor)
+        return self.compact(tensor) or self._writes.save(tensor)
 
     def without_observers(self) -> Propagation:
         """The same mode without observers, to run a part of the model again."""

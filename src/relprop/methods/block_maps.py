@@ -146,12 +146,15 @@ def relevance_maps(
     *,
     last: bool = False,
 ) -> BlockMaps:
-    """`fold(R_b)` of every block: R_b = relevance at A_b. `last`: of the last block only (R_b of the others is 0)."""
+    """`fold(R_b)` of every block: R_b = relevance at A_b. `last`: of the last block only (R_b of the others is 0).
+
+    A model in float32 is run in float64.
+    """
 
     def fold_map(one: AttentionMap) -> Tensor:
         return fold(_attended(_weights(one.weights), one.relevance))
 
-    flow = propagate(model, inputs, target, rules, capture=CaptureOptions(fold=fold_map, last=last))
+    flow = propagate(model, inputs, target, rules, capture=CaptureOptions(fold=fold_map, last=last), double=True)
     maps = _ordered(_block_maps(flow, method, fold_map), model, inputs, target)
     _check_readout(maps.readout, method)
     return maps
@@ -165,15 +168,17 @@ def two_way_maps(
     rules: RuleSet,
     fold: Callable[[Tensor, Tensor], Tensor],
     heads: HeadMask | None = None,
+    *,
+    double: bool = False,
 ) -> BlockMaps:
-    """`fold(G_b, R_b)` of every block, from one forward pass."""
+    """`fold(G_b, R_b)` of every block, from one forward pass. `double`: a model in float32 is run in float64."""
 
     def fold_map(one: AttentionMap) -> Tensor:
         a = _weights(one.weights)
         return fold(_attended(a, one.gradient), _attended(a, one.relevance))
 
     capture = CaptureOptions(heads, fold_map)
-    flow = propagate(model, inputs, target, rules, capture=capture, two_way=True)
+    flow = propagate(model, inputs, target, rules, capture=capture, two_way=True, double=double)
     return _checked_gradient(_ordered(_block_maps(flow, method, fold_map), model, inputs, target), method)
 
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.flow import Flow
-from relprop.engine.forward_passes import forward_flow, predict
+from relprop.engine.forward_passes import forward_flow
 from relprop.engine.leaves import batch_of, explained_parts
+from relprop.engine.prediction import predict
 from relprop.engine.survey import call_signature
 from relprop.errors import InputError, ModelError, OneByOneError
 from relprop.targets import ChosenTarget, is_own_function

@@ -140,7 +140,8 @@ def lrp(
     rules = _relevance_rules(variant)
     rules = down_to_pixels(rules) if at == "input" else rules
     released = variant == "released" and at != "input"  # pixels have no read-out token
-    flow = propagate(model, inputs, target, rules, at=at, capture=CaptureOptions() if released else None)
+    capture = CaptureOptions() if released else None
+    flow = propagate(model, inputs, target, rules, at=at, capture=capture, double=True)
     if not all(examples_lead(flow, source) for source in flow.sources):
         raise OneByOneError(
             "the rules normalise per index of the first dimension, which is not the batch in this model"
@@ -189,7 +190,10 @@ def transformer_attribution(
     if ablate:
         maps = relevance_maps(model, inputs, target, "transformer_attribution", rules, _cam)
     else:
-        maps = two_way_maps(model, inputs, target, "transformer_attribution", rules, lambda g, r: _cam(g * r))
+        maps = two_way_maps(
+            model, inputs, target, "transformer_attribution", rules, lambda g, r: _cam(g * r),
+            double=variant == "released",
+        )  # fmt: skip
     if only_block is not None:
         blocks = len(maps.folded)
         if not -blocks <= only_block < blocks:
@@ -247,7 +251,9 @@ def mask_lrp(
     # The released code does not halve R_b if there is a mask, even one of ones; without a mask it does.
     doubled = 1.0 if chosen is None or not released else 2.0
     rules = _chefer_rules(variant)
-    maps = two_way_maps(model, inputs, target, "mask_lrp", rules, lambda g, r: _cam(doubled * g * r), heads)
+    maps = two_way_maps(
+        model, inputs, target, "mask_lrp", rules, lambda g, r: _cam(doubled * g * r), heads, double=released
+    )
     scores, between = _rolled_out(maps, start_block, variant, pairs)
     scores = without_readout(scores, maps.readout) if released else scores
     return maps.attribution("mask_lrp", scores, inputs, between)

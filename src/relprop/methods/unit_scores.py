@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.flow import Flow
-from relprop.engine.forward_passes import predict
 from relprop.engine.leaves import batch_of, explained_parts
 from relprop.engine.passes import propagate
+from relprop.engine.prediction import predict
 from relprop.engine.sources import At, Source
 from relprop.engine.units import UnitIndex, unit_index
 from relprop.errors import InputError, OneByOneError
@@ -72,6 +72,9 @@ def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | No
         "left out"
         for part in dict.fromkeys(flow.hidden)
     ]
+    if flow.double:
+        parts = {name: scores.to(chosen.value.dtype) for name, scores in parts.items()}
+        more = {name: one.to(chosen.value.dtype) if isinstance(one, Tensor) else one for name, one in more.items()}
     own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *_unread_blocks(flow), *lost, *hidden)}
     return Attribution(parts, chosen.value, chosen.names, method, chosen.rows, **{**own, **more})
 

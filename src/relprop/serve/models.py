@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from relprop.engine.forward_passes import predict
+from relprop.engine.prediction import predict
 from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
