@@ -12,7 +12,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import relprop
 from relprop.attribution import attribute
+from relprop.engine.finite_weights import check_weights
 from relprop.errors import ModelError
 from relprop.explainer import Explainer
 from relprop.loading import load
@@ -213,16 +215,51 @@ def test_paths_from_home(folder, monkeypatch):
     assert load(f"~/{folder.name}")[0].config.id2label == LABELS
 
 
-@pytest.mark.parametrize("method", ["lrp_ah_ln", "integrated_gradients"])
-def test_nan_weights_are_named(method):
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+BIAS = "bert.encoder.layer.1.output.dense.bias"
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", [QUERY, BIAS])
+def test_nan_weights_are_named(name, number):
     """Weights that are not finite are not explained, in a model that was not loaded by relprop either."""
     model, tokenizer = deepcopy(tiny("bert")[0]), tiny("bert")[1]
     with torch.no_grad():
-        model.get_parameter("bert.encoder.layer.1.output.dense.bias").fill_(torch.nan)
-    with pytest.raises(
-        ModelError, match=r'not a finite number; its parameter "bert.encoder.layer.1.output.dense.bias"'
+        model.get_parameter(name).view(-1)[3] = number
+    for ask in (
+        lambda: Explainer(model, tokenizer),
+        lambda: attribute(model, {"input_ids": torch.ones(1, 3).long()}, 0, "occlusion"),
+        lambda: relprop.check(model, {"input_ids": torch.ones(1, 3).long()}),
     ):
-        Explainer(model, tokenizer)("the good movie", method=method)
+        with pytest.raises(ModelError, match=f'not finite numbers: its parameter "{name}" holds a NaN or an infinity'):
+            ask()
+
+
+def test_a_weight_that_becomes_nan_is_seen():
+    """torch's fused attention hides a NaN in a query weight from the output of a short text."""
+    model, tokenizer = deepcopy(tiny("bert")[0]), tiny("bert")[1]
+    explain = Explainer(model, tokenizer)
+    expected = explain("the good movie").scores
+    with torch.no_grad():
+        weight = model.get_parameter(QUERY)
+        before = weight[0, 0].clone()
+        weight[0, 0] = torch.nan
+    with pytest.raises(ModelError, match=QUERY):
+        explain("the good movie")
+    with torch.no_grad():
+        weight[0, 0] = before
+    assert explain("the good movie").scores == expected
+    model.load_state_dict({**model.state_dict(), BIAS: torch.full_like(model.state_dict()[BIAS], torch.inf)})
+    with pytest.raises(ModelError, match=BIAS):
+        explain("the good movie")
+
+
+def test_large_finite_weights_are_finite():
+    """Their sum is not."""
+    layer = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        layer.weight.fill_(3e38)
+    check_weights(layer)
 
 
 def test_meta_models_are_refused():

@@ -7,6 +7,7 @@ The propagation mode and what it consists of:
   their memory, values that leave the graph, and operations that relevance cannot pass.
 - `lineage`, `tensor_notes`: recognise activations, softmax and norms that a model writes out in several calls.
 - `expanded_calls`: operations that run as calls of simpler ones.
+- `double_precision`: the mode before it that gives a model in float32 calls in float64.
 
 Where scores are read:
 
@@ -17,6 +18,6 @@ What observes a pass (`observer`): `capture` and `captured_maps` (attention maps
 `carried_rows` (relevance at every block, and whose rows these are), `ledger`, `checkpoint`, `decompose` (attention
 sub-blocks). `module_stack` says which module is running.
 
-The passes themselves: `model_call`, `passes` (with a backward pass), `forward_passes` (without), `flow` (their result),
-`pass_cache`.
+The passes themselves: `model_call`, `passes` and `backward_pass` (with a backward pass), `forward_passes` (without),
+`prediction` (the model alone), `flow` (their result), `pass_cache`. `finite_weights` looks for NaN before any of them.
 """

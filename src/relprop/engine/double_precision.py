@@ -68,7 +68,7 @@ def _is_single(value: Any) -> bool:
 def in_double_precision(propagation: Propagation) -> Iterator[None]:
     """A context in which the calls that reach this propagation are in float64."""
     with DoublePrecision() as mode:
-        propagation.compact = mode.saved
+        propagation.writes.compact = mode.saved
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -29,6 +30,7 @@ class InPlaceWrites:
     ) -> None:
         self._observers, self._liveness, self._lineage, self._exits = observers, liveness, lineage, exits
         self._stand_ins = stand_ins
+        self.compact: Callable[[Tensor], Any] = lambda tensor: None  # another form of a tensor to be saved, or None
         self._saved: dict[int, list[ref[SavedTensor]]] = {}  # by storage address
         self._buffers: list[Tensor] = []  # of the model, older than this pass, that live values were written to
 
@@ -43,6 +45,9 @@ class InPlaceWrites:
     def save(self, tensor: Tensor) -> SavedTensor:
         """The tensor as it is now, for the backward pass."""
         with torch._C.DisableTorchFunction():  # also called outside of torch calls
+            compact: SavedTensor | None = self.compact(tensor)
+            if compact is not None:
+                return compact
             saved = SavedTensor(tensor.detach())
             self._saved.setdefault(address(tensor), []).append(ref(saved))
         return saved

@@ -59,11 +59,10 @@ class Propagation(TorchFunctionMode):
         self._lineage = Lineage(rules)
         self._exits = GraphExits(self.is_live)
         self._liveness = Liveness(leaves, self._exits.warn if rules.carries == "gradient" else None)
-        self._writes = InPlaceWrites(self.observers, self._liveness, self._lineage, self._exits, self._stand_ins)
+        self.writes = InPlaceWrites(self.observers, self._liveness, self._lineage, self._exits, self._stand_ins)
         self._expanding = 0
         self._recomputing = False
         self._hooks: saved_tensors_hooks | None = None
-        self.compact: Callable[[Tensor], Any] = lambda tensor: None  # another form of a tensor to be saved, or None
 
     @property
     def warnings(self) -> list[str]:
@@ -95,19 +94,19 @@ class Propagation(TorchFunctionMode):
 
     def _close(self) -> None:
         """Release the graph."""
-        self._writes.close()
+        self.writes.close()
         self._exits.clear()
         self._liveness.clear()
 
     def save(self, tensor: Tensor) -> SavedTensor:
         """The tensor as it is now, for the backward pass."""
-        return self.compact(tensor) or self._writes.save(tensor)
+        return self.writes.save(tensor)
 
     def without_observers(self) -> Propagation:
         """The same mode without observers, to run a part of the model again."""
         twin = Propagation(self.rules)
         twin._stand_ins, twin._liveness, twin._recomputing = self._stand_ins, self._liveness, True
-        twin._writes = InPlaceWrites(twin.observers, twin._liveness, twin._lineage, twin._exits, twin._stand_ins)
+        twin.writes = InPlaceWrites(twin.observers, twin._liveness, twin._lineage, twin._exits, twin._stand_ins)
         return twin
 
     # What is live.
@@ -126,7 +125,7 @@ class Propagation(TorchFunctionMode):
         if tensor.shape != live.shape or tensor.dtype != live.dtype:
             return False
         try:
-            self._writes.before_write(tensor)
+            self.writes.before_write(tensor)
             tensor.copy_(live)
         except RuntimeError:  # its elements share memory, or autograd forbids writes to this view
             return False
@@ -190,14 +189,14 @@ class Propagation(TorchFunctionMode):
             result = self._live(op, admitted, kwargs)
         else:
             result = self._constant(op, func, args, admitted, kwargs)
-        return result if out is None else self._writes.write_out(out, result)
+        return result if out is None else self.writes.write_out(out, result)
 
     def _unruled(self, below: Observer, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """A call below the place where scores are read: no rule applies."""
         op, args, kwargs = take_inplace(op, args, kwargs)
         function = _PLAIN.get(op.name, op.function)
         if op.reshapes:
-            self._writes.before_write(args[0])
+            self.writes.before_write(args[0])
         target = args[0] if op.in_place and not op.reshapes else None
         given = args if target is None else (target.clone(), *args[1:])
         result = below.after_claimed(op, args, kwargs, with_gradient(op, given, kwargs, function(*given, **kwargs)))
@@ -205,7 +204,7 @@ class Propagation(TorchFunctionMode):
             self._liveness.add_live(tensor)
         if target is None and out is None:
             return result
-        writes = self._writes
+        writes = self.writes
         written = writes.write_out(out, result) if target is None else writes.write(target, result, given[0])
         for tensor in live_tensors(written, getattr(written, "_base", None)):
             below.after_claimed_write(result, tensor)
@@ -236,7 +235,7 @@ class Propagation(TorchFunctionMode):
         self._exits.check_operands(op, args[:1] if gated else args, kwargs)
         op, args, kwargs = take_inplace(op, args, kwargs)
         if op.reshapes:
-            self._writes.before_write(args[0])
+            self.writes.before_write(args[0])
             result = op.function(*args, **kwargs)
             self._liveness.mark_live(result)
             return result
@@ -245,7 +244,7 @@ class Propagation(TorchFunctionMode):
         target = args[0]
         before = target.clone()  # autograd may save it
         copy_carried_rows(target, before)
-        return self._writes.write(target, self._by_rules(op, args, kwargs, before), before)
+        return self.writes.write(target, self._by_rules(op, args, kwargs, before), before)
 
     def _by_rules(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], before: Tensor | None = None) -> Any:
         """The call under its rule, or that of a function that it completes. `before`: a copy of an in-place target."""
@@ -299,7 +298,7 @@ class Propagation(TorchFunctionMode):
         finally:
             leave_mode(self)
             self._expanding -= 1
-        return result if target is None else self._writes.write(target, result, args[0])
+        return result if target is None else self.writes.write(target, result, args[0])
 
     def _constant(
         self,
@@ -311,7 +310,7 @@ class Propagation(TorchFunctionMode):
     ) -> Any:
         """A call without live tensors."""
         if op.in_place and admitted and isinstance(admitted[0], Tensor):
-            self._writes.before_write(admitted[0])
+            self.writes.before_write(admitted[0])
             self._exits.check_written(op, admitted[0])
         result = (op.function if op.reflected else func)(*admitted, **kwargs)
         if op.custom and isinstance(result, Tensor):
@@ -364,7 +363,7 @@ class Propagation(TorchFunctionMode):
         args, kwargs = given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
         target = args[0] if args and take_inplace(op, args, kwargs)[0].in_place else kwargs.get("out")
         if isinstance(target, Tensor):
-            self._writes.before_write(target)
+            self.writes.before_write(target)
             if self.is_live(target) and function_running() is None:
                 self._exits.warn(
                     f'"{op.name}"{location()} wrote to a live tensor under no_grad: relevance flows as if it had not'

@@ -13,6 +13,7 @@ import torch.fx
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
+from relprop.engine.finite_weights import check_weights
 from relprop.errors import ModelError
 from relprop.outputs import output_field
 
@@ -21,7 +22,7 @@ _PER_TOKEN = ("logits", "start_logits", "end_logits")  # outputs that may have a
 
 
 def check_model(model: object) -> nn.Module:
-    """The user's own model, unwrapped. Raises if it cannot be explained."""
+    """The user's own model, unwrapped. Raises if it cannot be explained, or a weight of it is not a finite number."""
     if isinstance(model, torch.export.ExportedProgram):
         raise ModelError("an exported program cannot be explained; give the model that it was made from")
     if not isinstance(model, nn.Module):
@@ -30,6 +31,7 @@ def check_model(model: object) -> nn.Module:
     check_visible(own)
     if any(parameter.is_meta for parameter in own.parameters()) and not is_dispatched(own):
         raise ModelError("the model has no weights yet (meta device); load them before explaining")
+    check_weights(own)
     return own
 
 
