@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,9 +106,14 @@ def _term_by_term(explained: Callable[[object], Attribution], targets: Sequence[
     )
 
 
-def with_warnings(found: Attribution) -> Attribution:
-    """The same attribution; what its numbers do not say becomes Python warnings."""
+def with_warnings(found: Attribution, silent: Collection[str] = ()) -> Attribution:
+    """The same attribution; what its numbers do not say becomes Python warnings.
+
+    `silent`: parts that cannot speak for the number, so that no score of theirs is no news.
+    """
     for sentence in found.warnings:
+        if any(sentence.startswith(f'nothing flows back to "{name}"') for name in silent):
+            continue
         warnings.warn(sentence, RelpropWarning, stacklevel=4)
     return found
 

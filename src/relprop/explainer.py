@@ -20,6 +20,7 @@ from relprop.listing import as_list
 from relprop.loading import load, load_processor, stamp
 from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
+from relprop.readers.series import SeriesReader
 from relprop.readers.text import TextReader
 from relprop.registry import METHODS
 from relprop.tasks import Query, Task, task_of
@@ -50,6 +51,7 @@ class Explainer:
         *,
         reader: Reader[Any] | None = None,
         task: Task | None = None,
+        columns: Sequence[str] | None = None,
     ) -> None:
         if isinstance(model, str | Path):
             model, tokenizer = load(model, tokenizer)
@@ -60,7 +62,7 @@ class Explainer:
         if isinstance(tokenizer, str | Path):
             tokenizer = load_processor(tokenizer, self.model)
         self.tokenizer = tokenizer
-        self.reader = reader_of(self.model, tokenizer) if reader is None else reader
+        self.reader = reader_of(self.model, tokenizer, columns) if reader is None else reader
         self.task = task_of(self.model, self.reader) if task is None else task
 
     def __repr__(self) -> str:
@@ -249,7 +251,8 @@ class Explainer:
         with shared_passes() if len(asked) > 1 else nullcontext():
             for name in sorted(asked, key=lambda name: (not METHODS[name].two_way, not METHODS[name].maps)):
                 settled = self.reader.options(METHODS[name].options, asked[name], rows, inputs)
-                found[name] = with_warnings(attribute(self.model, inputs, targets, name, **settled))
+                silent = self.reader.silent(rows) if isinstance(self.reader, SeriesReader) else ()
+                found[name] = with_warnings(attribute(self.model, inputs, targets, name, **settled), silent)
         return found
 
     def evaluate(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FIGURES = (".png", ".svg", ".pdf")
 ENDINGS = (".html", ".json", *FIGURES)
-PICTURES = "relprop.render.image"
+PICTURES, CONTINUATIONS = "relprop.render.image", "relprop.render.generation"
 Drawn = tuple[str, list[Any], dict[str, Any]]  # the package of the renderers, what they draw, and with which options
 Groups = Callable[[TextPart, int], list[list[int]]]  # indices of the units that are added together
 
@@ -208,8 +208,11 @@ class Explanation:
     def drawings(self) -> list[tuple[str, Any]]:
         """What is drawn, kind by kind: the package of the renderers, and what they take."""
         if self._writes:
-            others = tuple(part for part in self.parts if not isinstance(part, TextPart))
-            return [*self._drawn(others), ("relprop.render.generation", self._generation())]
+            others = [part for part in self.parts if not isinstance(part, TextPart)]
+            summed = self._drawn([part for part in others if not part.drawn_by_step])
+            each = [[part.at_step(i) for part in others if part.drawn_by_step] for i in range(len(self.steps))]
+            by_step = [drawn for i, parts in enumerate(each) for drawn in self.step(i)._drawn(parts)]
+            return [*summed, *by_step, (CONTINUATIONS, self._generation())]
         if self.steps:
             return [drawn for i in range(len(self.steps)) for drawn in self.step(i).drawings]
         return self._drawn(self.parts)
@@ -284,17 +287,16 @@ class Explanation:
             raise InputError("the explanation holds a number that is not finite, which JSON cannot tell") from None
 
     @classmethod
-    def from_json(cls, text: str, image: object = None) -> Explanation:
-        """Load what `to_json` wrote. `image`: the picture to draw it on again, a path, a Pillow image or an array."""
-        from relprop.saved_explanations import damaged, part_class, upgraded
+    def from_json(cls, text: str, image: object = None, sound: object = None) -> Explanation:
+        """Load what `to_json` wrote, to draw it again on its picture or sound.
 
-        if image is not None:
-            from relprop.readers.picture import opened_picture
+        `image`: a path, a Pillow image or an array. `sound`: a path, (samples, rate) or a dict of datasets.
+        """
+        from relprop.saved_explanations import damaged, part_reviver, upgraded
 
-            image = opened_picture(image)
-        data = upgraded(text)
+        revived, data = part_reviver(image, sound), upgraded(text)
         with damaged():
-            parts = [part_class(one.pop("kind")).from_dict(one, image) for one in data["parts"]]
+            parts = [revived(one) for one in data["parts"]]
             ledger = Ledger.revived(data["ledger"])
             steps = tuple(ExplainedStep.revived(step) for step in data["steps"])
             found = cls(**{**data, "parts": tuple(parts), "ledger": ledger, "steps": steps})
@@ -347,9 +349,10 @@ def to_html(explanations: Sequence[Explanation], *, contour: Contour = None, ful
     kinds = _by_kind(explanations, contour)
     if len(kinds) == 1 or not full_page:
         return _html(kinds, full_page=full_page)
-    from relprop.render.page import IMAGES, whole_page
+    from relprop.render.page import allowing, whole_page
 
-    return whole_page(_html(kinds, full_page=False), "Relevance of the inputs", IMAGES)
+    scripts = [script for one, *_ in kinds for script in getattr(import_module(f"{one}.html"), "SCRIPTS", ())]
+    return whole_page(_html(kinds, full_page=False), "Relevance of the inputs", allowing(*scripts))
 
 
 def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, contour: Contour = None) -> None:
@@ -365,6 +368,8 @@ def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, c
             write_text(target, lines[0] if len(lines) == 1 else "[" + ",\n".join(lines) + "]")
         else:
             kinds = _by_kind(explanations, contour)
+            if any(part.drawn_by_step for one in explanations for part in one.parts):  # with the tokens as labels
+                kinds = [one for one in kinds if one[0] != CONTINUATIONS]
             if len(kinds) != 1:
                 raise InputError(f"a figure holds one kind of input, and this has {len(kinds)}: save it as .html")
             ((rendering, drawings, options),) = kinds

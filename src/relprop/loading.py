@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from relprop.adapter_folders import WEIGHTS as ADAPTER_WEIGHTS
 from relprop.adapter_folders import AdapterFolder, adapter_folder, holds_adapter, with_adapter, with_label_count
 from relprop.embedded import EMBEDDED as EMBEDDED  # also known here
 from relprop.embedded import HUB_ID, check_name
+from relprop.engine.model_call import generates, is_ctc
 from relprop.errors import ModelError, RelpropError, RelpropWarning
 from relprop.gguf_files import gguf_file, gguf_weights
 from relprop.graph.graphormer import KIND, Graphormer
+from relprop.library_logging import quiet as quiet
 from relprop.loaded_weights import check_missing, check_numbers, check_unused
 from relprop.stored_weights import WeightLimit, check_counts, check_texts, read_json, stored_weights
 
@@ -60,12 +63,16 @@ def stamp(name: str | Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def load_processor(name: str | Path, model: nn.Module) -> Any:
-    """The tokenizer or image processor of this name that a model reads with: embedded, a folder, or a hub id."""
+    """The tokenizer or processor of this name that a model reads with: embedded, a folder, or a hub id."""
     where = os.path.expanduser(str(EMBEDDED.get(str(name), name)))
     if not os.path.isdir(where) and (isinstance(name, Path) or not HUB_ID.fullmatch(name)):
         raise ModelError(f'there is no folder "{name}" with a tokenizer or processor')
-    reads_pixels = getattr(model, "main_input_name", "") == "pixel_values"
-    return _load_image_processor(where) if reads_pixels else _load_tokenizer(where, model)
+    main = getattr(model, "main_input_name", "")
+    if main == "past_values":  # numbers, as they are
+        return None
+    if main in ("input_values", "input_features"):
+        return _load_sound_processor(where, model)
+    return _load_image_processor(where) if main == "pixel_values" else _load_tokenizer(where, model)
 
 
 def _located(name: str | Path, where: str) -> tuple[str, Path]:
@@ -287,6 +294,27 @@ def _load_image_processor(where: str) -> Any:
     return processor
 
 
+@dataclass(frozen=True)
+class SoundProcessor:
+    """What a model of sounds reads with, and the tokenizer of what it writes."""
+
+    feature_extractor: Any
+    tokenizer: Any = None
+
+
+def _load_sound_processor(where: str, model: nn.Module) -> SoundProcessor:
+    import transformers
+
+    files = ("preprocessor_config.json", "processor_config.json")
+    if Path(where).is_dir() and not any((Path(where) / file).is_file() for file in files):
+        raise ModelError(f'"{where}" holds no feature extractor: there is no {" or ".join(files)}')
+    with quiet(), _as_model_errors(f'the feature extractor of "{where}" cannot be loaded', where):
+        extractor = transformers.AutoFeatureExtractor.from_pretrained(where, trust_remote_code=False)
+    writes = not Path(where).is_dir() or _has_tokenizer(Path(where))
+    needed = generates(model) or is_ctc(model)
+    return SoundProcessor(extractor, _load_tokenizer(where, model) if needed and writes else None)
+
+
 def _check_picture_size(where: str, processor: Any) -> None:
     """Raise if pictures would be made larger than any model reads them."""
     for size in (getattr(processor, name, None) for name in ("size", "crop_size", "pad_size")):
@@ -302,22 +330,6 @@ def _check_picture_size(where: str, processor: Any) -> None:
 def _has_tokenizer(folder: Path) -> bool:
     names = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
     return any(found for name in names for found in folder.glob(name))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No bars and no warnings while transformers loads: what it would warn of is checked after."""
-    from transformers import logging
-
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
 
 
 @contextmanager

@@ -34,6 +34,8 @@ class Part(ABC):
     whole_columns: ClassVar[tuple[str, ...]] = ()  # columns of `columns` that hold whole numbers or nothing
     naming: ClassVar[int] = 2  # the first columns of `columns` that name a unit
 
+    drawn_by_step: ClassVar[bool] = False  # of a continuation: drawn once per token, not once with the sums
+
     scored: ClassVar[tuple[str, ...]] = ("scores",)  # the fields that hold scores: each step has its own
 
     name: str  # the model's own name for the input

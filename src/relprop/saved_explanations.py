@@ -6,7 +6,7 @@ A class of parts of another package joins by the entry point group "relprop.part
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from importlib import import_module
@@ -28,6 +28,9 @@ _PARTS = {
     "text": "relprop.render.text.part:TextPart",
     "image": "relprop.render.image.part:ImagePart",
     "graph": "relprop.render.graph.part:GraphPart",
+    "audio": "relprop.render.audio.part:AudioPart",
+    "series": "relprop.render.series.part:SeriesPart",
+    "features": "relprop.render.features.part:FeaturePart",
 }
 
 
@@ -42,6 +45,25 @@ def part_class(kind: str) -> type[Part]:
         raise unknown_name("kind of part", kind, (*_PARTS, *others))
     loaded: type[Part] = others[kind].load()
     return loaded
+
+
+def part_reviver(image: object, sound: object) -> Callable[[Saved], Part]:
+    """Makes parts of what was saved, on the picture or sound that they are drawn on."""
+    if image is not None:
+        from relprop.readers.picture import opened_picture
+
+        image = opened_picture(image)
+
+    def revived(data: Saved) -> Part:
+        kind = data.pop("kind")
+        attached: object = image
+        if kind == "audio":
+            from relprop.readers.sound import opened_sound
+
+            attached = None if sound is None else opened_sound(sound, data["rate"])
+        return part_class(kind).from_dict(data, attached)
+
+    return revived
 
 
 def upgraded(text: str) -> Saved:

@@ -29,7 +29,7 @@ def explain(
         list[str] | None,
         typer.Argument(
             metavar="[TEXT]",
-            help="A text, an image file or a folder of images; '-' or nothing reads text from a pipe.",
+            help="A text, a file (image, sound, .csv) or a folder of images; '-' or nothing reads a pipe.",
         ),
     ] = None,
     pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
@@ -102,6 +102,7 @@ def explain(
         refuse("give either --smiles or --{name}, not both", **others)
     other = any(one is not None for one in (smiles, lm, question, context, pair, file))
     paths = None if other else givens.pictures(text)
+    givens.check_other_file(text, lm or model)
     outputs = Outputs(html, png, json, out, numbers, quiet)
     folder = paths is not None and Path(str(text)).is_dir()
     if question is not None or context is not None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from relprop.explainer import Explainer
 
 PICTURES = {".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".opus")
 SENTENCE = "a gorgeous, witty, seductive movie."
 ASPIRIN = "CC(=O)Oc1ccccc1C(=O)O"
 
@@ -104,6 +105,14 @@ def pictures(given: str | None) -> list[Path] | None:
     if not found:
         raise InputError(f'the folder "{given}" holds no image')
     return found
+
+
+def check_other_file(given: str | None, model: str | None) -> None:
+    """Raise for a file of sound or a table without a model that reads it: its name would be taken for a text."""
+    suffix = Path(given).suffix.lower() if given else ""
+    if model is None and suffix in (*SOUNDS, ".csv") and not any(char.isspace() for char in str(given)):
+        kind = "a table" if suffix == ".csv" else "a sound"
+        raise InputError(f'"{given}" is {kind}: name a model that reads it, with --model or --lm')
 
 
 def question_and_context(

@@ -39,6 +39,16 @@ class GraphExits:
         if sentence not in self.warnings:
             self.warnings.append(sentence)
 
+    def warn_if_reached(self, results: list[Tensor], what: str) -> None:
+        """Warn in the backward pass, if relevance reaches one: a loss beside the explained number is harmless."""
+
+        def warn(flowing: Tensor) -> None:
+            if torch.count_nonzero(flowing):
+                self.warn(f"{what}: its gradient was taken")
+
+        for tensor in results:
+            tensor.register_hook(warn)
+
     def check_number(self, op: Op, result: Any) -> None:
         """Warn if a live tensor is read as a plain number, which cannot be followed."""
         if isinstance(result, float) or op.name in ("tolist", "numpy"):

@@ -195,6 +195,16 @@ def predicts_next_sentence(model: nn.Module) -> bool:
     return _is_for(model, "NextSentencePrediction")
 
 
+def is_ctc(model: nn.Module) -> bool:
+    """Whether the model writes down speech with one row of characters per frame."""
+    return _is_for(model, "CTC")
+
+
+def gives_numbers(model: nn.Module) -> bool:
+    """Whether the model forecasts a series, or reads numbers off it."""
+    return _is_for(model, "Prediction") or _is_for(model, "Regression")
+
+
 def _is_for(model: nn.Module, task: str) -> bool:
     """Whether it is, or derives from, a class of transformers for this task."""
     return any(kind.__name__.endswith(f"For{task}") for kind in type(model).__mro__)

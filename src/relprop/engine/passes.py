@@ -217,7 +217,7 @@ class _Pass:
     def __init__(self, model: nn.Module, inputs: Mapping[str, Any], plan: ReadingPlan, options: _PassOptions) -> None:
         self.model = model
         self.plan = plan
-        self.warnings: list[str] = []
+        self.mode: Propagation | None = None
         self.double = options.double
         self.given = widened_inputs(inputs) if options.double else inputs  # to the model
         self.sources = Sources(self.given, plan, options.edit)
@@ -238,7 +238,8 @@ class _Pass:
 
     @property
     def _result_fields(self) -> dict[str, Any]:
-        warnings = warnings_of(self.sources, self.inputs, self.warnings)
+        told = [] if self.mode is None else self.mode.warnings
+        warnings = warnings_of(self.sources, self.inputs, told)
         return {"one_stream": self.plan.one_stream, "warnings": warnings, "double": self.double}
 
     @restoring
@@ -365,7 +366,7 @@ class _Pass:
                 chosen = read_target(self.model, target, outputs, self.inputs) if is_own_function(target) else None
                 for one in (*tensors_in(outputs), *(() if chosen is None else (chosen.value,))):
                     mode.is_live(one)  # notes or refuses what was computed last where no rule applies
-            self.warnings = mode.warnings
+            self.mode = mode
         finally:
             if self.saver is not None:
                 self.saver.close()

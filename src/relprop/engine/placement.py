@@ -73,13 +73,17 @@ def _plan_at(plan: ReadingPlan, at: str | None) -> ReadingPlan:
         return plan
     if at == "word_embeddings" and not any(one.integer for one in reached):
         raise InputError('scores cannot be read at="word_embeddings": no input of token ids is looked up')
-    if at == "input" and all(one.integer for one in reached):
-        raise InputError('scores cannot be read at="input": token ids are no numbers; try at="word_embeddings"')
+    if at in ("input", "elements") and all(one.integer for one in reached):
+        raise InputError(f'scores cannot be read at="{at}": token ids are no numbers; try at="word_embeddings"')
+    every = at in ("leaf", "input", "elements")
     lowered = [
         one for one in plan.leaf_places
-        if at in ("leaf", "input") or (at == "word_embeddings" and one.integer) or (at == "tokens" and one.tokens)
+        if every or (at == "word_embeddings" and one.integer) or (at == "tokens" and one.tokens)
     ]  # fmt: skip
-    return replace(plan, leaf_places=tuple(_at_leaf(one) if one in lowered else one for one in plan.leaf_places))
+    places = [_at_leaf(one) if one in lowered else one for one in plan.leaf_places]
+    if at == "elements":  # every number is a unit, whatever the model joins
+        places = [one if one.integer else replace(one, features=()) for one in places]
+    return replace(plan, leaf_places=tuple(places))
 
 
 def _at_leaf(place: LeafPlace) -> LeafPlace:

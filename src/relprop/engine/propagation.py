@@ -347,8 +347,8 @@ class Propagation(TorchFunctionMode):
             return guard(with_gradient(op, args, kwargs, result), op, self.rules, lacking)
         if self.rules.lacks(op.name):
             return guard(result, op, self.rules, f'which "{self.rules.name}" has no rule for, only for others like it')
-        if self.rules.takes_gradient_of(op.name) and op.name not in VALUELESS and live_tensors(result):
-            self._exits.warn(f'"{op.name}"{location()} has no rule under "{self.rules.name}": its gradient was taken')
+        if self.rules.takes_gradient_of(op.name) and op.name not in VALUELESS and (reached := live_tensors(result)):
+            self._exits.warn_if_reached(reached, f'"{op.name}"{location()} has no rule under "{self.rules.name}"')
         if op.custom and op.name not in self._has_gradient:
             self._has_gradient[op.name] = flows_back(result, args)
         if not self._has_gradient.get(op.name, True):

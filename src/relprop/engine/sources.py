@@ -30,8 +30,8 @@ from relprop.ops import Op
 
 MAX_CACHED_PROOFS = 64
 # "leaf": every part as it enters. "tokens": token ids as they enter, all other parts at their default place.
-At = Literal["block", "word_embeddings", "input", "leaf", "tokens"]
-PLACES = ("block", "word_embeddings", "input")
+At = Literal["block", "word_embeddings", "input", "elements", "leaf", "tokens"]
+PLACES = ("block", "word_embeddings", "input", "elements")
 
 
 class MisfitError(Exception):

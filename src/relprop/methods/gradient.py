@@ -89,6 +89,7 @@ def integrated_gradients(
     *,
     steps: int = 50,
     baseline: Baseline = None,
+    at: At | None = None,
     internal_batch_size: int = 32,
 ) -> Attribution:
     """Gradients averaged along the straight path from a baseline to the input, at Gauss-Legendre points.
@@ -97,6 +98,7 @@ def integrated_gradients(
     floats it is a tensor of the input's shape, and None is zero; where only the first block's input can be changed
     (graphs), None is the mean of its rows. For several inputs, a dict with one baseline each. Scores sum to value -
     baseline value, as far as the steps resolve the path: RMSNorm models jump at all-zero embeddings.
+    `at="elements"` scores every number of a float input by itself.
     """
     if steps < 1:
         raise InputError(f"integrated_gradients needs at least one step, got {steps}")
@@ -105,7 +107,7 @@ def integrated_gradients(
     # Point 0 with weight 0 is added: its value is the baseline's.
     alphas = torch.tensor([0.0, *(points + 1) / 2], dtype=torch.float64)
     shares = torch.tensor([0.0, *weights / 2], dtype=torch.float64)
-    at = edited_at(inputs)
+    at = _edited_at(at, inputs)
     references = _references(model, inputs, baseline)
     batch = batch_of(inputs)
     start = torch.zeros_like(chosen.value)
@@ -185,6 +187,12 @@ def _references(model: nn.Module, inputs: Inputs, baseline: Baseline) -> Referen
     return {name: None if value.is_floating_point() else token for name, value in parts.items()}
 
 
+def _edited_at(at: At | None, inputs: Inputs) -> At:
+    if at not in (None, "elements"):
+        raise InputError(f'inputs are changed as they enter: at is None or "elements", got {at!r:.80}')
+    return "elements" if at else edited_at(inputs)
+
+
 def edited_at(inputs: Inputs) -> At:
     """Where inputs can be changed: as they enter, or at the first block if only that has all units.
 
@@ -218,11 +226,12 @@ def smoothgrad(
     samples: int = 25,
     noise: float = 0.1,
     seed: int = 0,
+    at: At | None = None,
     internal_batch_size: int = 32,
 ) -> Attribution:
     """Mean of input times gradient under Gaussian noise; `noise` is its share of the input's range.
 
-    Smilkov et al. 2017, applied to input x gradient.
+    Smilkov et al. 2017, applied to input x gradient. `at="elements"` scores every number of a float input by itself.
     """
     if samples < 1:
         raise InputError(f"smoothgrad needs at least one sample, got {samples}")
@@ -233,7 +242,7 @@ def smoothgrad(
         chunk = select_examples(inputs, owner, batch)
         shaker = _Noise(chunk, sample, noise, seed)
         targets = [chosen.exact[i] for i in owner]
-        flow = propagate(model, chunk, targets, rulesets.gradient, at=edited_at(inputs), edit=shaker.edit)
+        flow = propagate(model, chunk, targets, rulesets.gradient, at=_edited_at(at, inputs), edit=shaker.edit)
         for name, part in unit_scores(flow, flow.relevance(), chunk).items():
             total.setdefault(name, part.new_zeros(batch, part.shape[1]))
             total[name].index_add_(0, owner.to(part.device), part / samples)

@@ -6,6 +6,7 @@ group "relprop.readers": a function of (model, processor) that returns a reader,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -19,8 +20,11 @@ from relprop.readers.reader import Reader, read_all
 __all__ = ["Reader", "read_all", "reader_of"]
 
 
-def reader_of(model: nn.Module, processor: Any) -> Reader[Any]:
-    """The reader of a model, chosen by its signature, config and processor. Only that one is imported."""
+def reader_of(model: nn.Module, processor: Any, columns: Sequence[str] | None = None) -> Reader[Any]:
+    """The reader of a model, chosen by its signature, config and processor. Only that one is imported.
+
+    `columns`: the names of what a model of series or tables reads.
+    """
     for point in entry_points(group="relprop.readers"):
         other: Reader[Any] | None = point.load()(model, processor)
         if other is not None:
@@ -29,6 +33,14 @@ def reader_of(model: nn.Module, processor: Any) -> Reader[Any]:
         from relprop.readers.graph import GraphReader
 
         return GraphReader(model)
+    if "past_values" in arguments_of(model):
+        from relprop.readers.series import SeriesReader
+
+        return SeriesReader(model, columns)
+    if columns is not None:
+        from relprop.readers.features import FeatureReader
+
+        return FeatureReader(model, columns)
     if writes_with_decoder(model):
         from relprop.readers.decoder_text import DecoderReader, EncoderDecoderReader
 
@@ -38,11 +50,16 @@ def reader_of(model: nn.Module, processor: Any) -> Reader[Any]:
 
 
 def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
-    """The reader of what the model is given: a picture or a text."""
+    """The reader of what the model is given: a picture, a sound or a text."""
     if "pixel_values" in (getattr(processor, "model_input_names", None) or []):
         from relprop.readers.image import ImageReader
 
         return ImageReader(model, getattr(processor, "image_processor", processor))
+    if processor is not None:
+        from relprop.readers.audio import AudioReader, sound_argument
+
+        if sound_argument(processor):
+            return AudioReader(model, processor)
     from relprop.readers.text import TextReader
 
     return TextReader(model, tokenizer_of(processor))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from relprop.engine.model_call import device_of
+from relprop.engine.model_call import device_of, evaluating
+from relprop.engine.plain_calls import stoppable
+from relprop.engine.restoring import restoring
 from relprop.engine.wrappers import arguments_of
 from relprop.errors import InputError, ModelError
+from relprop.library_logging import quiet
 from relprop.readers import tokens
 from relprop.readers.product import ProductReader, RowTuple
 from relprop.readers.reader import Reader
@@ -18,6 +22,8 @@ from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.types import Unit
 
+_PREFIXED = ("lang_to_id", "task_to_id", "forced_decoder_ids", "no_timestamps_token_id")
+_WHOLE = "force_unique_generate_call"  # without it, Whisper leaves out the tokens that it was started with
 _IDS, _MASK = "decoder_input_ids", "decoder_attention_mask"
 
 
@@ -26,9 +32,9 @@ class DecoderReader(TextReader):
 
     explains = (_IDS,)
 
-    def read(self, given: object = "", max_length: int | None = None) -> TokenRow:
-        """The tokens that the decoder starts from, and a text behind them where one is given."""
-        start = self._start
+    def read(self, given: object = "", max_length: int | None = None, start: Sequence[int] | None = None) -> TokenRow:
+        """The tokens that the decoder starts from (`start`, or what the config says), and a text where one is given."""
+        start = self._start if start is None else list(start)
         units = tuple(Unit(token, special=True) for token in self.tokenizer.convert_ids_to_tokens(start))
         row = TokenRow({_IDS: start}, units, None, ("",))
         if given == "":
@@ -90,9 +96,33 @@ class EncoderDecoderReader(ProductReader):
     def read(self, given: object, max_length: int | None = None) -> RowTuple:
         """`max_length`: of a source that is a text."""
         text: object = ""
-        if not isinstance(self.source, TextReader) and isinstance(given, tuple) and len(given) == 2:
-            given, text = given
-        return (self.source.read(given, max_length), self.decoder.read(text))
+        pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str)
+        if pair and not isinstance(self.source, TextReader):
+            given, text = given  # type: ignore[misc]
+        source = self.source.read(given, max_length)
+        return (source, self.decoder.read(text, start=self._asked_start(source)))
+
+    @restoring
+    def _asked_start(self, source: Any) -> list[int] | None:
+        """The tokens that the model's own `generate` puts before what it writes, where they depend on the source.
+
+        Speech models have tokens for the language, which they detect, for the task, and for times.
+        """
+        settings = getattr(self.model, "generation_config", None)
+        if not any(getattr(settings, name, None) for name in _PREFIXED):
+            return None
+        asked: dict[str, Any] = {
+            "max_new_tokens": 1,
+            "do_sample": False,
+            "num_beams": 1,
+            "return_dict_in_generate": True,
+        }
+        if _WHOLE in inspect.signature(self.model.generate).parameters:  # type: ignore[arg-type]
+            asked[_WHOLE] = True
+        with torch.no_grad(), evaluating(self.model), stoppable(), quiet():
+            found = self.model.generate(**self.source.inputs([source]), **asked)  # type: ignore[operator]
+        start: list[int] = found["sequences"][0, :-1].tolist()
+        return start
 
     def prompt(self, given: object, max_length: int | None) -> RowTuple:
         if isinstance(self.source, TextReader) and not isinstance(given, str):

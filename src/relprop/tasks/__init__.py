@@ -11,7 +11,15 @@ from typing import Any
 
 from torch import nn
 
-from relprop.engine.model_call import answers_questions, fills_masks, generates, is_tagger, predicts_next_sentence
+from relprop.engine.model_call import (
+    answers_questions,
+    fills_masks,
+    generates,
+    gives_numbers,
+    is_ctc,
+    is_tagger,
+    predicts_next_sentence,
+)
 from relprop.readers import Reader
 from relprop.readers.text import TextReader
 from relprop.tasks.classes import ClassScore
@@ -26,6 +34,18 @@ def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
         other: Task | None = point.load()(model, reader)
         if other is not None:
             return other
+    if reader.name == "sounds" and is_ctc(model):
+        from relprop.readers.audio import AudioReader
+        from relprop.tasks.spoken_words import SpokenWords
+
+        assert isinstance(reader, AudioReader)
+        return SpokenWords(model, reader)
+    if reader.name == "series" and gives_numbers(model):
+        from relprop.readers.series import SeriesReader
+        from relprop.tasks.forecast import Forecast
+
+        assert isinstance(reader, SeriesReader)
+        return Forecast(model, reader)
     if not isinstance(reader, TextReader):
         if generates(model) and getattr(reader, "writer", None) is not None:
             from relprop.tasks.token import TokenScore

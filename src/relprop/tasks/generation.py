@@ -33,6 +33,7 @@ from relprop.tasks.token import TokenScore
 from relprop.types import Attribution, ExplainedStep, Ledger, Unit
 
 TOGETHER = 32  # tokens explained from one forward pass: what flows back to each is kept until all have
+UNTIL_ITS_END = 200  # tokens at most, where the model is to write until it ends by itself
 RUNNER_UP = "runner-up"
 WritingReader = TextReader | ProductReader  # of a model that writes text
 # How far logits may differ, relative to the largest, and still be called the same.
@@ -43,7 +44,7 @@ _SAME = {torch.float64: 1e-5, torch.float32: 1e-3, torch.float16: 1e-2, torch.bf
 class Generation:
     """What is to be explained: a continuation that the model writes, or a given one; perhaps against other tokens."""
 
-    generate: int | dict[str, object] | None = None  # how many tokens, or settings of the model's `generate`
+    generate: int | dict[str, object] | None = None  # how many tokens, True, or settings of the model's `generate`
     continuation: str | None = None
     against: int | str | None = None  # a token by id or text, or "runner-up": the likeliest other one
     batch_size: int = 32
@@ -66,7 +67,8 @@ class Generation:
     @property
     def settings(self) -> dict[str, Any]:
         """For the model's `generate`: greedy, and no token forced at the end, unless told otherwise."""
-        own = self.generate if isinstance(self.generate, dict) else {"max_new_tokens": self.generate}
+        count = UNTIL_ITS_END if self.generate is True else self.generate
+        own = self.generate if isinstance(self.generate, dict) else {"max_new_tokens": count}
         return {"max_new_tokens": 20, "do_sample": False, "num_beams": 1, "forced_eos_token_id": None, **own}
 
 

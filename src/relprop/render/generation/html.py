@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 
 from relprop.render.caption import number
 from relprop.render.generation.layout import GenerationMap, count_before, totals
 from relprop.render.page import CSS as PAGE_CSS
-from relprop.render.page import spans, subject, whole_page
+from relprop.render.page import allowing, spans, subject, whole_page
 from relprop.render.text import html as text
 from relprop.render.text.layout import SEPARATOR, caption, cells
 from relprop.render.visible import visible
@@ -134,12 +132,11 @@ _SETTINGS = {"LEVELS": text.LEVELS, "FULL": FULL, "UNDERLINED": round(text.UNDER
 
 def html(maps: Sequence[GenerationMap], *, full_page: bool = True, title: str = "Relevance of a continuation") -> str:
     """A page that needs nothing from outside, or the fragments alone."""
-    script = _script()
+    (script,) = SCRIPTS
     body = "\n".join(_fragment(one, script) for one in maps)
     if not full_page:
         return body
-    own = b64encode(sha256(script.encode()).digest()).decode()  # this script alone may run
-    return whole_page(body, title, policy=f"script-src 'sha256-{own}'; ")
+    return whole_page(body, title, allowing(*SCRIPTS))
 
 
 def _fragment(one: GenerationMap, script: str) -> str:
@@ -191,3 +188,6 @@ def _script() -> str:
     for name, value in _SETTINGS.items():
         script = script.replace(name, json.dumps(value))
     return script
+
+
+SCRIPTS = (_script(),)  # that may run in a page

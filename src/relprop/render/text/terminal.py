@@ -64,10 +64,10 @@ def _coloured(row: TextRow, colours: str) -> Iterator[RenderableType]:
     for cell in row.cells:
         text.append(" " if cell.space_before else "", Style(underline=(inside and cell.answer) or None))
         style = Style(dim=cell.special, underline=cell.answer or None)
-        text.append(cell.text, _style(cell.shade, colours) + style)
+        text.append(cell.text, shade_style(cell.shade, colours) + style)
         inside = cell.answer
     # The terminal's own background is unknown, and white must read as nothing: the whole row lies on white paper.
-    yield Padding(text, (0, 1), style=_style(0, colours))
+    yield Padding(text, (0, 1), style=shade_style(0, colours))
 
 
 def _plain(row: TextRow) -> Iterator[RenderableType]:
@@ -88,12 +88,12 @@ def _legend(colours: str, answers: bool) -> Text:
     if colours == "none":
         return Text("+ supports the target, - opposes it", style="dim")
     swatch = "••" if colours in FEW else "  "  # few colours also tint the text
-    swatches = [(swatch, _style(shade, colours)) for shade in palette.legend()]
+    swatches = [(swatch, shade_style(shade, colours)) for shade in palette.legend()]
     answer = [("  ", ""), (ANSWER_NOTE, "underline dim")] if answers else []
     return Text.assemble("opposes ", *swatches, " supports", (f"  {SCALE_NOTE}", "dim"), *answer)
 
 
-def _style(shade: float, colours: str) -> Style:
+def shade_style(shade: float, colours: str) -> Style:
     if colours in FEW:
         return _step(shade, _SUPPORTS_16 if shade > 0 else _OPPOSES_16)
     if colours == "256":
