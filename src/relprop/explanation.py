@@ -349,10 +349,11 @@ def to_html(explanations: Sequence[Explanation], *, contour: Contour = None, ful
     kinds = _by_kind(explanations, contour)
     if len(kinds) == 1 or not full_page:
         return _html(kinds, full_page=full_page)
-    from relprop.render.page import allowing, whole_page
+    from relprop.render.page import IMAGES, MEDIA, allowing, whole_page
 
     scripts = [script for one, *_ in kinds for script in getattr(import_module(f"{one}.html"), "SCRIPTS", ())]
-    return whole_page(_html(kinds, full_page=False), "Relevance of the inputs", allowing(*scripts))
+    policy = f"{IMAGES}{MEDIA}{allowing(*scripts)}"
+    return whole_page(_html(kinds, full_page=False), "Relevance of the inputs", policy)
 
 
 def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, contour: Contour = None) -> None:

@@ -111,8 +111,6 @@ def explain(
         rows = {0: smiles}
     else:
         rows = dict(enumerate(paths)) if paths else dict(givens.texts(text, pair, file, column))
-        if not paths and text is not None and (hint := givens.hint(text)):
-            typer.echo(f"relprop: {hint}", err=True)
     given = list(rows.values())
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}")
@@ -138,6 +136,8 @@ def explain(
     read = label_target if is_tagger(explainer.model) else class_target
     targets = [one if one in whole else read(one, explainer.labels) for one in target] if target else [None]
     reads = explainer.reader.name
+    if reads == "texts" and not other and not paths and text is not None and (hint := givens.hint(text)):
+        typer.echo(f"relprop: {hint}", err=True)
     if reads == "graphs":
         refuse("--{name} is not for graphs", words=words, contour=contour)
     else:

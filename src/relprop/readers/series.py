@@ -6,7 +6,9 @@ import csv
 import inspect
 import os
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from io import StringIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +26,7 @@ from relprop.render.series.part import SeriesPart, SeriesWindow
 from relprop.types import Attribution
 
 VALUES, MASK = "past_values", "past_observed_mask"
+COLUMNS = "columns"  # in a dict: the names of the channels
 FUTURE, FUTURE_TIMES = "future_values", "future_time_features"
 Numbers = NDArray[np.float64]
 
@@ -225,8 +228,10 @@ def _values(given: object) -> tuple[Numbers, Sequence[str] | None, dict[str, Num
     if isinstance(given, Mapping):
         if VALUES not in given:
             raise InputError(f'a series given as a dict holds it as "{VALUES}", got {", ".join(map(str, given)):.200}')
-        others = {str(name): _array(one, name) for name, one in given.items() if name != VALUES}
-        given = given[VALUES]
+        others = {str(name): _array(one, name) for name, one in given.items() if name not in (VALUES, COLUMNS)}
+        names = given.get(COLUMNS)
+        array, own, _ = _values(given[VALUES])
+        return array, own if names is None else list(map(str, names)), others
     if isinstance(given, str | os.PathLike):
         array, names = read_table(Path(given))
         return array, names, others
@@ -250,34 +255,40 @@ def _array(given: Any, name: object) -> Numbers:
         ) from None
 
 
-def read_table(path: Path) -> tuple[Numbers, list[str]]:
+def read_table(path: Path | StringIO) -> tuple[Numbers, list[str]]:
     """The columns of numbers of a .csv file with a header; a first column of words (dates) is left out."""
     names, rows = table_rows(path)
+    file = _named(path)
     first = 1 if len(names) > 1 and any(not _is_number(row[0]) for row in rows) else 0
     values = []
     for k, row in enumerate(rows):
         bad = next((cell for cell in row[first:] if not _is_number(cell)), None)
         if bad is not None:
-            raise InputError(f'line {k + 2} of "{path.name}" holds {bad!r:.60}, which is no number')
+            raise InputError(f"line {k + 2} of {file} holds {bad!r:.60}, which is no number")
         values.append([float(cell) if cell.strip() else np.nan for cell in row[first:]])
     return np.array(values, dtype=np.float64), names[first:]
 
 
-def table_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """The header of a .csv file, and its lines, all of the same length."""
+def _named(path: Path | StringIO) -> str:
+    return f'"{path.name}"' if isinstance(path, Path) else "the table"
+
+
+def table_rows(path: Path | StringIO) -> tuple[list[str], list[list[str]]]:
+    """The header of a .csv file, or of its text, and its lines, all of the same length."""
+    file = _named(path)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [line for line in csv.reader(file) if any(cell.strip() for cell in line)]
+        with nullcontext(path) if isinstance(path, StringIO) else path.open(newline="", encoding="utf-8-sig") as text:
+            lines = [line for line in csv.reader(text) if any(cell.strip() for cell in line)]
     except FileNotFoundError:
         raise InputError(f'there is no table "{path}"') from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f'"{path.name}" cannot be read as a .csv file: {error!s:.200}') from None
+        raise InputError(f"{file} cannot be read as a .csv file: {error!s:.200}") from None
     if len(lines) < 2:
-        raise InputError(f'"{path.name}" holds no rows: it needs a header and at least one line below it')
+        raise InputError(f"{file} holds no rows: it needs a header and at least one line below it")
     header, *rows = lines
     for k, row in enumerate(rows):
         if len(row) != len(header):
-            raise InputError(f'line {k + 2} of "{path.name}" has {len(row)} cells, and the header {len(header)}')
+            raise InputError(f"line {k + 2} of {file} has {len(row)} cells, and the header {len(header)}")
     return [name.strip() for name in header], rows
 
 

@@ -62,6 +62,8 @@ def _from_file(given: str | os.PathLike[str] | BytesIO) -> tuple[Array, int]:
     if not isinstance(given, BytesIO) and not os.path.exists(given):
         raise InputError(f"there is no sound {name}")
     try:
+        if isinstance(given, BytesIO):
+            given.seek(0)  # it may be read again
         samples, rate = soundfile.read(given, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, OSError, ValueError, TypeError, MemoryError) as error:
         reason = str(error).split(": ")[-1]

@@ -41,6 +41,9 @@ class Parameters(BaseModel):
         description="A class by name or index, a pair for their difference; a word, or its characters, and a label, or "
         "a pair of labels; the number of a mask and a token; default: the predicted one.",
     )
+    generate: int | None = Field(
+        None, ge=1, le=200, description="Explain each of so many tokens that the model writes (texts, transcripts)."
+    )
     ledger: bool = Field(False, description="Itemise where the output went, for methods that have a ledger.")
     words: bool = Field(False, description="Texts: merge sub-words to words.")
     special: Literal["keep", "drop"] = Field("keep", description="Leave out special tokens.")
@@ -71,6 +74,7 @@ class ExplainRequest:
     """What is asked of a model. Inputs of equal requests are explained together, each with its own target."""
 
     methods: tuple[str, ...]  # empty: predict
+    generate: int | None = None
     ledger: bool = False
     special: str = "keep"
     options: str = "{}"  # JSON with sorted keys, so that equal options compare equal
@@ -78,7 +82,8 @@ class ExplainRequest:
     def passes(self, units: int) -> int:
         """Passes of all methods for an input of so many units, by the registry; a prediction takes one."""
         given, records = json.loads(self.options), [METHODS[name] for name in self.methods]
-        return sum(record.passes(units, {**record.options, **given}) for record in records) or 1
+        once = sum(record.passes(units, {**record.options, **given}) for record in records) or 1
+        return once * (self.generate or 1)
 
     @property
     def slow(self) -> bool:
@@ -112,7 +117,11 @@ def explain_request(parameters: Parameters) -> ExplainRequest:
         raise InputError("a method is named twice")
     typed_options(methods, parameters.options)  # raises if an option does not fit
     return ExplainRequest(
-        methods, parameters.ledger, parameters.special, json.dumps(parameters.options, sort_keys=True)
+        methods,
+        parameters.generate,
+        parameters.ledger,
+        parameters.special,
+        json.dumps(parameters.options, sort_keys=True),
     )
 
 

@@ -16,6 +16,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 # Only this server's own files and data, in no frame: the page shows texts of unknown origin.
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "media-src blob:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from io import BytesIO
+from io import BytesIO, StringIO
 from typing import Any
 
 from PIL import Image
@@ -19,7 +19,12 @@ _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # By a model's kind: the names of its texts, and the message where something else is given.
 TEXTS = {"texts": ("text", "pair"), "language": ("text",), "questions": ("question", "context"), "graphs": ("smiles",)}
+NUMBERS = ("past_values", "columns", "past_time_features", "future_time_features", "static_real_features",
+           "static_categorical_features")  # fmt: skip
 EXPECTED = {
+    "sounds": '{"b64": "..."} or {"audio": {"b64": "..."}}, a file of sound in base64',
+    "series": '{"csv": "a table with a header"} or {"past_values": [[...], ...]}, with what the model reads beside it',
+    "rows": '{"row": {"column": value, ...}} or {"csv": "names, and one line of values below"}',
     "texts": 'a text, ["text", "second text"] or {"text": "..."}',
     "language": 'a text or {"text": "..."}',
     "questions": '["question", "context"] or {"question": "...", "context": "..."}',
@@ -39,12 +44,21 @@ INSTANCE_SCHEMA = {
             }
             for names in (*TEXTS.values(), ("b64",))
         ),
-        {"type": "object", "properties": {"image": {"type": "object"}}, "required": ["image"]},
+        *(
+            {"type": "object", "properties": {name: {"type": kind}}, "required": [name]}
+            for name, kind in (
+                ("image", "object"),
+                ("audio", "object"),
+                ("row", "object"),
+                ("csv", "string"),
+                ("past_values", "array"),
+            )
+        ),
     ]
 }
 
 
-ExplainerInput = str | tuple[str, ...] | Image.Image
+ExplainerInput = str | tuple[str, ...] | Image.Image | BytesIO | dict[str, Any]
 
 
 def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
@@ -52,6 +66,10 @@ def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
     encoded = _base64_of(instance)
     if encoded is not None and kind in ("images", "graphs"):
         return _opened_picture(encoded, limits.pixels if kind == "images" else limits.region_pixels)
+    if encoded is not None and kind == "sounds":
+        return _opened_sound(encoded, limits.sound)
+    if kind in ("series", "rows") and (numbers := _numbers_of(kind, instance, limits)) is not None:
+        return numbers
     texts = _texts_of(instance, TEXTS.get(kind, ()))
     if texts is None:
         raise InputError(f"an instance is {EXPECTED[kind]}; got {_shortened(instance)}")
@@ -92,7 +110,8 @@ def _texts_of(instance: Any, names: tuple[str, ...]) -> tuple[str, ...] | None:
 
 def _base64_of(instance: Any) -> str | None:
     """The base64 of {"b64": ...} or {"image": {"b64": ...}}; None where it is something else."""
-    inner = instance["image"] if isinstance(instance, dict) and set(instance) == {"image"} else instance
+    wrapped = isinstance(instance, dict) and set(instance) in ({"image"}, {"audio"})
+    inner = next(iter(instance.values())) if wrapped else instance
     encoded = inner["b64"] if isinstance(inner, dict) and set(inner) == {"b64"} else None
     return encoded if isinstance(encoded, str) else None
 
@@ -113,6 +132,58 @@ def _opened_picture(encoded: str, most: int) -> Image.Image:
         size = f"{picture.width} x {picture.height} pixels"
         raise too_large(f"the picture has {size}; at most {most:,} are taken: make it smaller")
     return picture
+
+
+def _opened_sound(encoded: str, most: float) -> BytesIO:
+    """The file of a sound, with only its header read."""
+    import soundfile
+
+    try:
+        content = BytesIO(b64decode(encoded, validate=True))
+    except (binascii.Error, ValueError):
+        raise InputError("the sound is not in base64 (b64)") from None
+    try:
+        about = soundfile.info(content)
+    except Exception:  # damaged files make libsndfile raise errors of every kind
+        raise InputError("the sound cannot be read; it should be a wav, flac, ogg or mp3 file") from None
+    if about.frames > most * about.samplerate:
+        raise too_large(f"the sound lasts {about.frames / about.samplerate:.1f} s; at most {most:g} s are taken")
+    return content
+
+
+def _numbers_of(kind: str, instance: Any, limits: Limits) -> dict[str, Any] | None:
+    """A series or a row of a table; None where it is something else."""
+    if not isinstance(instance, dict) or not instance:
+        return None
+    if isinstance(table := instance.get("csv"), str) and len(instance) == 1:
+        if len(table) > 16 * limits.numbers:
+            raise too_large(f"the table has {len(table):,} characters; at most {16 * limits.numbers:,} are taken")
+        return _series_of(table) if kind == "series" else _row_of(table)
+    if kind == "rows":
+        row = instance.get("row")
+        return row if isinstance(row, dict) and len(instance) == 1 and len(row) <= limits.numbers else None
+    if set(instance) - set(NUMBERS) or "past_values" not in instance:
+        return None
+    count = len(str(instance)) // 2  # every number takes two characters at least
+    if count > 16 * limits.numbers:
+        raise too_large(f"the series has more than {limits.numbers:,} numbers")
+    return instance
+
+
+def _series_of(table: str) -> dict[str, Any]:
+    from relprop.readers.series import read_table
+
+    values, names = read_table(StringIO(table, newline=""))
+    return {"past_values": values, "columns": names}
+
+
+def _row_of(table: str) -> dict[str, Any]:
+    from relprop.readers.series import table_rows
+
+    names, rows = table_rows(StringIO(table, newline=""))
+    if len(rows) != 1:
+        raise InputError(f"an instance is one row, and the table has {len(rows)}")
+    return dict(zip(names, rows[0], strict=True))
 
 
 def _shortened(instance: Any) -> str:

@@ -23,6 +23,8 @@ class Limits:
     tokens: int = 2_048  # of one text
     pixels: int = 4_194_304  # of one picture
     region_pixels: int = 262_144  # of one picture that is cut into superpixels, which takes longer
+    sound: float = 60.0  # seconds of one sound
+    numbers: int = 100_000  # of one series or row
     atoms: int = 256  # of one molecule
     bonds: int = 384  # of one molecule: rdkit takes seconds for a net of rings
     work: int = 10_000_000  # passes x units x blocks of one request

@@ -74,23 +74,32 @@ class ServedModel:
     def kind(self) -> str:
         """What it reads: texts, questions, images, graphs; "language" for texts that it continues."""
         task = self.explainer.task
-        return "language" if isinstance(task, TokenScore) and task.generates else task.name
+        writes = isinstance(task, TokenScore) and task.generates and isinstance(self.explainer.reader, TextReader)
+        return "language" if writes else task.name
 
     def description(self) -> dict[str, Any]:
         """For KServe the name and whether it is ready; for the page its kind of input, classes and heads."""
         about: dict[str, Any] = {"name": self.name, "ready": self.problem is None}
         if self._explainer is None:
             return {**about, "reason": self.problem}
-        has_classes = self.kind not in ("language", "questions")
+        has_classes = self.kind not in ("language", "questions") and not self._gives_no_class
         heads = self._heads and {"kinds": self._heads.kinds(), "corpus": self._heads.corpus}
         labels = list(self._explainer.labels.values()) if has_classes else []
         return {**about, "kind": self.kind, "input": self._input, "labels": labels, "heads": heads}
 
     @property
+    def _gives_no_class(self) -> bool:
+        """Whether it gives words or numbers of a sound or a series."""
+        task = self.explainer.task
+        plain = isinstance(task, ClassScore) and not isinstance(task, TokenScore)
+        return self.kind in ("sounds", "series") and not plain
+
+    @property
     def _input(self) -> str:
         """What the page asks for; a graph comes from a SMILES or a picture's superpixels."""
         reads = config_value(self.explainer.model, "reads", "")
-        inputs = {"texts": "text", "language": "text", "questions": "question", "images": "picture"}
+        inputs = {"texts": "text", "language": "text", "questions": "question", "images": "picture", "sounds": "sound"}
+        inputs |= {"series": "table", "rows": "table"}
         return inputs.get(self.kind) or ("picture" if reads == "superpixels" else "smiles")
 
     def check(self, request: ExplainRequest, words: bool) -> None:
@@ -130,11 +139,19 @@ class ServedModel:
         self, request: ExplainRequest, inputs: Sequence[ExplainerInput], targets: Sequence[Any]
     ) -> list[list[Explanation]]:
         options = {"batch_size": len(inputs), "progress": False, **request.explainer_arguments}
-        explanations: list[list[Explanation]] = self.explainer(list(inputs), target=list(targets), **options)
+        if request.generate is not None:
+            if any(target is not None for target in targets):
+                raise InputError('"generate" explains every token that the model writes: leave out "target"')
+            options |= {"generate": request.generate}
+        else:
+            options |= {"target": list(targets)}
+        explanations: list[list[Explanation]] = self.explainer(list(inputs), **options)
         return explanations
 
     def _predictions(self, inputs: Sequence[ExplainerInput]) -> list[Prediction]:
         reader, task = self.explainer.reader, self.explainer.task
+        if self.kind == "series" and self._gives_no_class:  # which of its numbers is asked for is not known
+            return [{"prediction": "", "probability": None} for _ in inputs]
         queries = task.queries(inputs, [None] * len(inputs), None)
         predictions: dict[int, Prediction] = {
             i: {"prediction": query.answer.prediction, "probability": query.answer.probability}

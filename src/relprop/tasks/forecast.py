@@ -132,8 +132,7 @@ class Forecast:
         steps, several = shape[0], shape[1] if len(shape) > 1 else 1
         step, channel = target if isinstance(target, tuple) and len(target) == 2 else (target, None)
         step = int(step) if isinstance(step, str) and step.strip().isdigit() else step
-        if step is None:
-            raise TargetError(f"the model forecasts {steps} steps: {_FORMS}; target=1 is the next one")
+        step = 1 if step is None else step  # the next one
         if isinstance(step, bool) or not isinstance(step, Integral) or not 1 <= int(step) <= steps:
             raise TargetError(f"the model forecasts {steps} steps: {_FORMS}; got {target!r:.80}")
         if channel is None and several > 1:

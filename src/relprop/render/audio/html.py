@@ -15,7 +15,7 @@ from relprop.render.audio.painting import film_of, spectrum_pixels, wave_pixels
 from relprop.render.grid import RELATIVE
 from relprop.render.image.layout import ends, strip
 from relprop.render.page import CSS as PAGE_CSS
-from relprop.render.page import allowing, legend, method_name, png, spans, subject, whole_page
+from relprop.render.page import IMAGES, MEDIA, allowing, legend, method_name, png, spans, subject, whole_page
 
 CSS = """
 .relprop audio{width:100%;height:2.4rem;margin:.2rem 0 .4rem}
@@ -86,7 +86,7 @@ def html(maps: Sequence[AudioMap], *, full_page: bool = True, title: str = "Rele
     films = dict.fromkeys(map(film_of, maps))
     legends = "".join(legend(strip(film, 128), *ends(film), f"{RELATIVE} row") for film in films)
     body = f'<div class="relprop">\n<style>{PAGE_CSS}{CSS}</style>\n{groups}{legends}<script>{SCRIPT}</script></div>'
-    return whole_page(body, title, allowing(*SCRIPTS)) if full_page else body
+    return whole_page(body, title, f"{IMAGES}{MEDIA}{allowing(*SCRIPTS)}") if full_page else body
 
 
 def _group(maps: Sequence[AudioMap]) -> str:

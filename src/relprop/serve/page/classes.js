@@ -23,7 +23,7 @@ const single = ({ prediction, probability }) => (prediction ? [{ label: predicti
 
 /** As the form has it: a class by its number, a token or an answer as it is written. */
 export function valueOf(label, { labels, kind }) {
-  if (labels.length) return `${labels.indexOf(label)}`;
+  if (labels.includes(label)) return `${labels.indexOf(label)}`;
   return kind === 'language' ? unquoted(label) : label;
 }
 

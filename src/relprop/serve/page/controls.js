@@ -11,6 +11,8 @@ const FIELDS = {
   language: { text: 'Beginning of a text', sample: ['Once upon a time there was a little'] },
   questions: { text: 'Question', pair: 'Context', sample: ['Who wrote the paper?',
     'The paper on conservative propagation was written by Ameen Ali and others in 2022.'] },
+  series: { text: 'Series (CSV with a header)', sample: [''] },
+  rows: { text: 'Row (CSV: names, and one line of values)', sample: [''] },
   graphs: { text: 'Molecule (SMILES)', sample: ['CC(=O)Oc1ccccc1C(=O)O'] },
 };
 
@@ -50,7 +52,8 @@ export function noteMethods() {
 export function fit(about) {
   const { kind, input, labels } = about;
   const reads = FIELDS[kind] ?? {};
-  byId('text-field').hidden = input === 'picture';
+  byId('text-field').hidden = ['picture', 'sound'].includes(input);
+  byId('sound-field').hidden = input !== 'sound';
   byId('picture-field').hidden = input !== 'picture';
   byId('units-field').hidden = !readsTexts(about);
   byId('text-name').textContent = reads.text ?? '';
@@ -63,8 +66,10 @@ export function fit(about) {
 /** Classes are chosen from a list; tokens and answers are typed. */
 function fitTargets(labels, kind) {
   const typed = !labels.length;
-  const what = { language: 'Next token', questions: 'Answer' }[kind] ?? 'Class';
-  byId('target-name').textContent = what;
+  const forecast = typed && kind === 'series';
+  const what = { language: 'Next token', questions: 'Answer', sounds: 'Word' }[typed ? kind : ''] ?? 'Class';
+  byId('target-name').textContent = forecast ? 'Step ahead' : what;
+  byId('against-name').textContent = forecast ? 'Channel' : 'Against';
   const first = { target: 'predicted', against: 'nothing' };
   for (const [id, name] of Object.entries(first)) {
     const options = labels.map((label, i) => make('option', { value: i }, visible(label)));
@@ -136,7 +141,9 @@ export function writeTargets(state) {
 }
 
 /** What the service gets to explain, or null where there is nothing yet. */
-export function instanceOf({ kind, input }, state, picture) {
+export function instanceOf({ kind, input }, state, picture, sound) {
+  if (input === 'sound') return sound && { b64: sound.sent };
+  if (input === 'table') return state.text.trim() ? { csv: state.text } : null;
   if (input === 'picture') return picture && { b64: kind === 'images' ? picture.sent : picture.light };
   if (!state.text.trim()) return null;
   if (kind === 'questions') return { question: state.text, context: state.pair };
@@ -147,5 +154,10 @@ export const readsTexts = ({ kind }) => ['texts', 'language', 'questions'].inclu
 
 export const inWords = (about, state) => readsTexts(about) && state.units !== 'pieces';
 
-export const missing = ({ input }) =>
-  (input === 'picture' ? 'Drop or choose a picture to see what the model makes of it.' : 'Type something to explain.');
+const MISSING = {
+  picture: 'Drop or choose a picture to see what the model makes of it.',
+  sound: 'Choose a file of sound to see what the model makes of it.',
+  table: 'Paste a table: a line of names, and lines of numbers below.',
+};
+
+export const missing = ({ input }) => MISSING[input] ?? 'Type something to explain.';

@@ -11,7 +11,8 @@ import * as panels from './panels.js';
 import { fromLink, readPicture } from './picture.js';
 import { listenToPictures, preview } from './picture_field.js';
 import { problem } from './problem.js';
-import { addressOf, get, post } from './service.js';
+import { addressOf, file, get, post } from './service.js';
+import { listenToSounds, readSound } from './sound_field.js';
 import { waterfalls } from './waterfall.js';
 import { plural, unsigned, visible } from './words.js';
 
@@ -21,6 +22,7 @@ const PATIENCE = 1000; // milliseconds until a model that is being loaded is ask
 let methods = new Map(); // by name, as the service tells them
 let about = null; // the model in use
 let picture = null;
+let sound = null;
 let running = new AbortController(); // what is being asked; a newer question ends it
 let answers = { question: '', found: new Map() }; // of the last question, by method, target and units
 let explained = null; // what is on show, as the service takes it
@@ -106,7 +108,7 @@ async function loaded(name, signal) {
 const explain = () => attempt(async (signal) => {
   if (!about) return;
   const state = controls.read(picture);
-  const instance = controls.instanceOf(about, state, picture);
+  const instance = controls.instanceOf(about, state, picture, sound);
   history.replaceState(null, '', linked(state));
   byId('found').hidden = !instance || !state.methods.length;
   if (byId('found').hidden) {
@@ -132,19 +134,21 @@ async function show(state, instance, signal) {
   const ledger = state.methods.some((method) => methods.get(method).ledger);
   explained = { instances: [instance], parameters: { ...parameters, methods: state.methods, ledger } };
   const explanation = (method) => ask(':explain', { ...parameters, method, ledger: methods.get(method).ledger });
-  await compare(state.methods, explanation, bitmap, signal);
+  const drawing = (method) => file(addressOf(about.name, ':render'),
+    { instances: [instance], parameters: { ...parameters, method }, format: 'png' }, signal);
+  await compare(state.methods, { explanation, drawing }, bitmap, signal);
 }
 
 /** One answer a method, each shown when it comes; one that fails spoils no other. */
-async function compare(names, explanationBy, bitmap, signal) {
+async function compare(names, asked, bitmap, signal) {
   const done = [];
   const began = performance.now();
   Object.assign(byId('progress'), { value: 0, max: names.length, hidden: false });
   const one = async (method) => {
     panels.wait(method);
     try {
-      const [explanation] = (await explanationBy(method)).explanations;
-      panels.fill(explanation, methods.get(method).signed, bitmap);
+      const [explanation] = (await asked.explanation(method)).explanations;
+      panels.fill(explanation, methods.get(method).signed, bitmap, () => asked.drawing(method));
       done.push(explanation);
       summarise(done, names);
     } catch (error) {
@@ -182,6 +186,11 @@ const usePicture = (file) => attempt(async () => {
   await explain();
 });
 
+const useSound = (file) => attempt(async () => {
+  sound = await readSound(file);
+  await explain();
+});
+
 async function keep(format) {
   say(`Drawing ${format.toUpperCase()}…`);
   try {
@@ -209,6 +218,7 @@ function listen() {
     button.addEventListener('click', () => keep(button.dataset.format));
   }
   byId('skip').addEventListener('click', (event) => { event.preventDefault(); byId('results').focus(); });
+  listenToSounds(useSound);
   listenToPictures(() => about?.input === 'picture', usePicture);
   addEventListener('hashchange', restore);
 }

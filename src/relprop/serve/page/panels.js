@@ -1,6 +1,7 @@
 // The heat maps side by side, one panel a method. What is looked at in one is shown in all.
 
 import { byId, make, table, titleOf, unfolding } from './dom.js';
+import { drawnMap, total } from './drawn_map.js';
 import { graphMap } from './graph_map.js';
 import { imageMap, plainPicture } from './image_map.js';
 import { problem } from './problem.js';
@@ -33,9 +34,11 @@ export const wait = (method) => panels.get(method).element.setAttribute('aria-bu
 const empty = (method) => make('article', { class: 'panel', 'aria-label': method }, titleOf(method),
   make('p', { class: 'waiting' }, 'waiting…'));
 
-export function fill(explanation, signed, bitmap) {
+/** `drawing` asks the service to draw what the page has no map for. */
+export function fill(explanation, signed, bitmap, drawing) {
   const panel = panels.get(explanation.method);
-  panel.map = MAPS[explanation.kind ?? 'text'](explanation, signed, point, bitmap);
+  panel.map = explanation.parts ? drawnMap(explanation, signed, drawing)
+    : MAPS[explanation.kind ?? 'text'](explanation, signed, point, bitmap);
   panel.account = account(explanation);
   panel.readout = make('p', { class: 'readout' }, panel.account);
   const label = `Numbers of ${explanation.method}`;
@@ -76,9 +79,10 @@ function point(place, spoken = false) {
 }
 
 /** The scores as a whole. */
-function account({ kind, scores, value, ledger, truncated, rest = 0 }) {
+function account(explanation) {
+  const { kind, scores, value, ledger, truncated, rest = 0, parts } = explanation;
   const all = kind === 'image' ? scores.flat() : scores;
-  const sum = all.reduce((one, other) => one + other, rest);
+  const sum = parts ? total(explanation) : all.reduce((one, other) => one + other, rest);
   const whole = `sum of scores ${number(sum)}${ledger ? ` of ${unsigned(value)}` : ''}`;
   return truncated ? `${whole} · ${visible(truncated)}` : whole;
 }

@@ -56,7 +56,7 @@ async function smaller(bitmap, longest) {
   return canvas.convertToBlob({ type: 'image/jpeg', quality: 0.9 });
 }
 
-async function base64(blob) {
+export async function base64(blob) {
   const bytes = new Uint8Array(await blob.arrayBuffer());
   let binary = '';
   for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
