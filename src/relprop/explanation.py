@@ -14,7 +14,7 @@ from relprop import exports
 from relprop.errors import InputError
 from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, Words, only
-from relprop.render.text.part import TextPart, joined_units
+from relprop.render.text.part import TextPart, joined_units, line_starts
 from relprop.types import ExplainedStep, Ledger, Unit
 
 if TYPE_CHECKING:
@@ -235,8 +235,10 @@ class Explanation:
         units, _ = joined_units(self.texts)
         rows = np.concatenate([part.step_rows() for part in self.texts], axis=1)
         scores = tuple(map(tuple, rows.tolist()))
-        shares = any(one.ledger is not None for one in self.steps)
-        return GenerationMap(units, len(units) - len(self.steps), self.steps, scores, self.method, shares)
+        shares, starts = any(one.ledger is not None for one in self.steps), line_starts(self.texts)
+        return GenerationMap(
+            units, len(units) - len(self.steps), self.steps, scores, self.method, shares, self.signed, starts
+        )
 
     def show(self) -> None:
         """Print it to the terminal."""

@@ -233,3 +233,5 @@ class Heatmap:
     note: str = ""  # for instance what was cut off
     shares: bool = True  # the scores are shares of the value, so that their sum says how much they account for
     answer: tuple[int, int] | None = None  # characters of the second text that are marked
+    signed: bool = True  # False for scores that only say how much, not for or against
+    line_starts: frozenset[int] = frozenset()  # units before which the text begins a new line

@@ -23,6 +23,11 @@ LIGHT = Scale(WHITE, supports=(178, 24, 43), opposes=(33, 102, 172))
 DARK = Scale((24, 26, 31), supports=(200, 44, 60), opposes=(47, 111, 196))
 
 
+# Scores of one sign get one hue that stands for neither side: the pole of ColorBrewer's Purples.
+LIGHT_AMOUNT = Scale(WHITE, supports=(84, 39, 143), opposes=(84, 39, 143))
+DARK_AMOUNT = Scale(DARK.ground, supports=(138, 94, 204), opposes=(138, 94, 204))
+
+
 @dataclass(frozen=True)
 class Film:
     """What lies over a picture: the greys its black and white become, and the colours of growing shades each way."""
@@ -67,9 +72,15 @@ def contrast(one: RGB, other: RGB) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-def legend(steps: int = 9) -> tuple[float, ...]:
-    """Shades for a legend, from fully opposing to fully supporting."""
-    return tuple(2 * step / (steps - 1) - 1 for step in range(steps))
+def legend(steps: int = 9, signed: bool = True) -> tuple[float, ...]:
+    """Shades for a legend, from fully opposing to fully supporting; of scores of one sign from nothing on."""
+    least = -1 if signed else 0
+    return tuple(least + (1 - least) * step / (steps - 1) for step in range(steps))
+
+
+def light(signed: bool) -> Scale:
+    """The scale on white paper."""
+    return LIGHT if signed else LIGHT_AMOUNT
 
 
 def as_hex(rgb: RGB) -> str:

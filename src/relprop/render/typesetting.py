@@ -61,6 +61,7 @@ class TextRun:
     colour: str
     background: str | None = None
     answer: bool = False
+    line_before: bool = False
 
     @property
     def width(self) -> float:
@@ -94,7 +95,7 @@ def place(words: Iterable[TextRun], left: float, right: float, top: float) -> li
         for word in chain:
             needed = whole if word is chain[0] and whole <= right - left else word.width
             space = word.face.space if word.space_before else -min(JOINED, word.face.pad)
-            if x == left or x + space + needed > right:
+            if x == left or x + space + needed > right or word.line_before:
                 x, y, space = left, y if x == left else y + LINE, 0.0
             placed.append(PlacedRun(word, x + space, y, joined=space < 0))
             x += space + word.width
@@ -106,7 +107,7 @@ def _chains(words: Iterable[TextRun], widest: float) -> Iterator[list[TextRun]]:
     chain: list[TextRun] = []
     for word in words:
         for piece in _cut(word, widest):
-            if chain and piece.space_before:
+            if chain and (piece.space_before or piece.line_before):
                 yield chain
                 chain = []
             chain.append(piece)
@@ -119,9 +120,16 @@ def _cut(word: TextRun, widest: float) -> Iterator[TextRun]:
     for end, char in enumerate(word.text):
         width += _advance(char, word.face.font)
         if width > room and end > start:
-            yield replace(word, text=word.text[start:end], space_before=word.space_before and not start)
+            yield _piece(word, start, end)
             width, start = _advance(char, word.face.font), end
-    yield replace(word, text=word.text[start:], space_before=word.space_before and not start)
+    yield _piece(word, start, len(word.text))
+
+
+def _piece(word: TextRun, start: int, end: int) -> TextRun:
+    """A piece of a word: only the first has the word's own space or line before it."""
+    first = not start
+    space, line = word.space_before and first, word.line_before and first
+    return replace(word, text=word.text[start:end], space_before=space, line_before=line)
 
 
 def bottom(runs: Sequence[PlacedRun], otherwise: float = 0.0) -> float:

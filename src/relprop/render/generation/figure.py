@@ -16,7 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from relprop.errors import InputError
 from relprop.render import palette, saving
 from relprop.render.generation.layout import GenerationMap, count_before, laid_out
-from relprop.render.text.layout import SCALE_NOTE, shades
+from relprop.render.text.layout import SCALE_NOTE, ends, shades
 from relprop.render.typesetting import INK, REGULAR, SOFT, drawable
 
 CELL, SMALLEST, WIDEST = 0.17, 0.04, 40.0  # inches: a cell's side, as fits the width, but not smaller
@@ -54,7 +54,7 @@ def draw(one: GenerationMap) -> Figure:
     axes.spines[:].set_visible(False)
     axes.axvline(one.given - 0.5, color=INK, linewidth=0.8)
     axes.set_title(f"{one.method}: what each generated token (down) is made of (across)", fontsize=9, color=INK)
-    _legend(figure, axes)
+    _legend(figure, axes, one.signed)
     return figure
 
 
@@ -64,16 +64,16 @@ def _pixels(one: GenerationMap, columns: int) -> np.ndarray[tuple[int, ...], np.
     for row, scores in enumerate(one.scores):
         seen = min(columns, count_before(one, row))
         for column, shade in enumerate(shades(scores[:seen])):
-            pixels[row, column] = np.array(palette.colour(shade)) / 255
+            pixels[row, column] = np.array(palette.colour(shade, palette.light(one.signed))) / 255
     return pixels
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    colours = ListedColormap([palette.as_hex(palette.colour(shade)) for shade in palette.legend(65)])
-    scale = ScalarMappable(Normalize(-1, 1), colours)
+def _legend(figure: Figure, axes: Axes, signed: bool) -> None:
+    shown = (palette.colour(shade, palette.light(signed)) for shade in palette.legend(65, signed))
+    scale = ScalarMappable(Normalize(-1, 1), ListedColormap([palette.as_hex(one) for one in shown]))
     long = BAR / (THICK * figure.get_figheight())
     bar = figure.colorbar(scale, ax=axes, orientation="horizontal", fraction=THICK, aspect=long, anchor=(0.0, 0.0))
-    bar.set_ticks([-1, 1], labels=["opposes", "supports"])
+    bar.set_ticks([-1, 1], labels=ends(signed))
     least, most = bar.ax.get_xticklabels()
     least.set_horizontalalignment("left")
     most.set_horizontalalignment("right")

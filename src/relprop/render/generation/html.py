@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from html import escape
 
 from relprop.render.caption import number
-from relprop.render.generation.layout import GenerationMap, count_before, totals
+from relprop.render.generation.layout import GenerationMap, count_before, lead, totals
 from relprop.render.page import CSS as PAGE_CSS
 from relprop.render.page import allowing, spans, subject, whole_page
 from relprop.render.text import html as text
@@ -23,6 +24,7 @@ CSS = """
 .relprop .g:focus-visible,.relprop .g.on{outline:2px solid var(--ink);outline-offset:1px}
 .relprop .g.pinned{border-bottom-color:var(--ink);border-bottom-width:3px}
 .relprop .later{opacity:.45}
+.relprop .lead{margin:0 0 .4rem}
 .relprop .detail{min-height:4.6em;padding:.5rem 0;border-top:1px solid var(--line);font-size:.875rem;
  font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 .relprop .detail:empty{display:none}
@@ -36,14 +38,16 @@ CSS = """
 SCRIPT = """
 for (const root of document.querySelectorAll(".relprop.continuation:not([data-ready])")) {
   root.dataset.ready = "";
-  const {given, rows, notes} = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  const data = root.querySelector("script[type='application/json']").textContent;
+  const {given, rows, notes, signed: sides} = JSON.parse(data);
   const units = [...root.querySelectorAll(".t")], tokens = units.slice(given);
   const detail = root.querySelector(".detail");
   const plain = units.map(unit => unit.className), titles = units.map(unit => unit.title);
-  const bare = plain.map(names => names.split(" ").filter(name => !/^([pn]\\\\d+|minus)$/.test(name)).join(" "));
-  const level = share => share > 0 ? " p" + share : share < 0 ? " n" + -share : "";
+  const bare = plain.map(names => names.split(" ").filter(name => !/^([pnu]\\\\d+|minus)$/.test(name)).join(" "));
+  const amount = share => share ? " u" + Math.abs(share) : "";
+  const level = share => !sides ? amount(share) : share > 0 ? " p" + share : share < 0 ? " n" + -share : "";
   const shade = q => Math.round(q * LEVELS / FULL);
-  const signed = x => (x > 0 ? "+" : "") + (Math.abs(x) >= 1e-3 ? x.toFixed(3) : x.toExponential(1));
+  const signed = x => (x > 0 && sides ? "+" : "") + (Math.abs(x) >= 1e-3 ? x.toFixed(3) : x.toExponential(1));
   let shown = null, pinned = null;
 
   function make(name, words, into) {
@@ -73,7 +77,7 @@ for (const root of document.querySelectorAll(".relprop.continuation:not([data-re
       let names = plain[i];
       if (shares) {
         const q = shares[i] || 0;
-        names = bare[i] + level(shade(q)) + (q <= -UNDERLINED ? " minus" : "");
+        names = bare[i] + level(shade(q)) + (sides && q <= -UNDERLINED ? " minus" : "");
         if (i >= given + row) names += i === given + row ? " on" : " later";
       }
       if (i >= given && i - given === pinned) names += " pinned";
@@ -143,23 +147,23 @@ def _fragment(one: GenerationMap, script: str) -> str:
     words, tokens = caption(totals(one)), "".join(_tokens(one))
     return (
         f'<div class="relprop continuation">\n<style>{PAGE_CSS}{CSS}{text.shade_rules()}</style>\n'
-        f'<div class="subject">{subject([words.target])}{spans([words.method, *words.account])}</div>\n'
+        f'<p class="lead">{escape(lead(one))}</p>\n'
+        f'<div class="subject">{subject([words.method])}{spans([words.target, *words.account])}</div>\n'
         f'<div class="generation" dir="auto">{tokens}</div>\n'
-        f'<div class="detail" role="status"></div>\n{text.legend(False)}'
+        f'<div class="detail" role="status"></div>\n{text.legend(False, (one.signed,))}'
         f'<script type="application/json">{_data(one)}</script>\n<script>{script}</script></div>'
     )
 
 
 def _tokens(one: GenerationMap) -> Iterator[str]:
     """In reading order; a line ends where the text's does."""
-    units = iter(enumerate(one.units))
+    numbers = iter(range(len(one.units)))
     for cell in cells(totals(one)):
         if cell is SEPARATOR:
             yield text.token_html(cell)
             continue
-        i, unit = next(units)
-        generated = '<span class="t g' if i >= one.given else '<span class="t'
-        yield text.token_html(cell).replace('<span class="t', generated, 1) + ("<br>" if "\n" in unit.text else "")
+        generated = '<span class="t g' if next(numbers) >= one.given else '<span class="t'
+        yield text.token_html(cell).replace('<span class="t', generated, 1)
 
 
 def _data(one: GenerationMap) -> str:
@@ -172,7 +176,7 @@ def _data(one: GenerationMap) -> str:
             [float(f"{strongest:.6g}"), [round(FULL * score / strongest) if strongest else 0 for score in seen]]
         )
     notes = [list(_said(step)) for step in one.steps]
-    data = {"given": one.given, "rows": rows, "notes": notes}
+    data = {"given": one.given, "rows": rows, "notes": notes, "signed": one.signed}
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 

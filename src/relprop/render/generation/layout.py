@@ -21,13 +21,25 @@ class GenerationMap:
     scores: tuple[tuple[float, ...], ...]
     method: str
     shares: bool = True  # the scores are shares of the value
+    signed: bool = True  # False for scores that only say how much, not for or against
+    line_starts: frozenset[int] = frozenset()  # units before which the text begins a new line
 
 
 def totals(one: GenerationMap) -> Heatmap:
     """The whole text, each unit with the sum of what the generated tokens owe to it."""
     sums = tuple(sum(column) for column in zip(*one.scores, strict=True)) or (0.0,) * len(one.units)
     value = sum(step.value for step in one.steps)
-    return Heatmap(one.units, sums, one.method, continuation_target(len(one.steps)), value, shares=one.shares)
+    target = continuation_target(len(one.steps))
+    own = {"shares": one.shares, "signed": one.signed, "line_starts": one.line_starts}
+    return Heatmap(one.units, sums, one.method, target, value, **own)  # type: ignore[arg-type]
+
+
+def lead(one: GenerationMap) -> str:
+    """The sentence that a page or a terminal opens with."""
+    count = len(one.steps)
+    written = f"The model's {count} tokens after the prompt are" if count != 1 else "The model's next token is"
+    sides = "red speaks for it, blue against it" if one.signed else "the stronger, the more it weighs"
+    return f"{written} explained, each by the tokens before it: {sides}."
 
 
 def continuation_target(count: int) -> str:

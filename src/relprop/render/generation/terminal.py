@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from relprop.render.caption import number
-from relprop.render.generation.layout import GenerationMap, causes, laid_out, totals
+from relprop.render.generation.layout import GenerationMap, causes, laid_out, lead, totals
 from relprop.render.text.terminal import terminal as rows_in_terminal
 from relprop.render.visible import visible
 
@@ -29,4 +29,4 @@ def _generation(one: GenerationMap) -> RenderableType:
         other = f"{visible(step.runner_up)} {step.runner_up_probability:.2f}" if step.runner_up else ""
         words = (visible(step.target), number(step.value), f"{step.probability:.2f}", other, named)
         table.add_row(*(Text(word, overflow="fold") for word in words))
-    return Group(rows_in_terminal([totals(one)]), table)
+    return Group(Text(lead(one)), Text(), rows_in_terminal([totals(one)]), table)

@@ -10,7 +10,7 @@ from itertools import groupby
 from matplotlib.figure import Figure
 
 from relprop.render import palette, saving
-from relprop.render.text.layout import ANSWER_NOTE, SCALE_NOTE, Cell, TextRow, stacked
+from relprop.render.text.layout import ANSWER_NOTE, SCALE_NOTE, Cell, TextRow, ends, signs, stacked
 from relprop.render.typesetting import (
     BOLD,
     INK,
@@ -64,7 +64,8 @@ def draw(heatmaps: Sequence[Heatmap]) -> Figure:
             runs += _row(row, left, rules[-1] + GAP / 2)
         y = bottom(runs) + 2 * GAP
     rules.append(bottom(runs) + GAP)
-    legend = _legend(any(row.answers for _, members in groups for row in members))
+    rows = [row for _, members in groups for row in members]
+    legend = _legend(any(row.answers for row in rows), signs(rows))
     runs += place(legend, MARGIN, WIDTH - MARGIN, rules[-1] + GAP / 2)
     return _figure(runs, rules, bottom(runs) + MARGIN / 2)
 
@@ -81,21 +82,30 @@ def _subject(parts: Sequence[str]) -> list[TextRun]:
     return [*prose(parts[0], HEADING), *(word for part in parts[1:] for word in prose(f"  {part}", SUBHEADING, SOFT))]
 
 
-def _legend(answers: bool) -> list[TextRun]:
-    swatches = [TextRun("", SWATCH, not i, INK, _background(shade)) for i, shade in enumerate(palette.legend())]
+def _legend(answers: bool, kinds: Sequence[bool]) -> list[TextRun]:
     answer = [TextRun("", SMALL, True, SOFT), TextRun(ANSWER_NOTE, replace(SMALL, pad=0.05), True, SOFT, answer=True)]
-    scale = [*prose("opposes", SMALL, SOFT), *swatches, *prose(f"supports   {SCALE_NOTE}", SMALL, SOFT)]
-    return [*scale, *answer] if answers else scale
+    scale = [word for signed in kinds for word in _scale(signed)]
+    noted = [*scale, *prose(f"  {SCALE_NOTE}", SMALL, SOFT)]
+    return [*noted, *answer] if answers else noted
+
+
+def _scale(signed: bool) -> list[TextRun]:
+    shades = palette.legend(signed=signed)
+    swatches = [TextRun("", SWATCH, not i, INK, _background(shade, signed)) for i, shade in enumerate(shades)]
+    least, most = ends(signed)
+    return [*prose(least, SMALL, SOFT), *swatches, *prose(f"{most}  ", SMALL, SOFT)]
 
 
 def _token(cell: Cell) -> TextRun:
-    ink = palette.as_hex(palette.ink(palette.colour(cell.shade))) if cell.shade else INK
+    background = palette.colour(cell.shade, palette.light(cell.signed))
+    ink = palette.as_hex(palette.ink(background)) if cell.shade else INK
     face = SPECIAL if cell.special else TOKEN
-    return TextRun(drawable(cell.text, face.font), face, cell.space_before, ink, _background(cell.shade), cell.answer)
+    shown = drawable(cell.text, face.font)
+    return TextRun(shown, face, cell.space_before, ink, palette.as_hex(background), cell.answer, cell.line_before)
 
 
-def _background(shade: float) -> str:
-    return palette.as_hex(palette.colour(shade))
+def _background(shade: float, signed: bool) -> str:
+    return palette.as_hex(palette.colour(shade, palette.light(signed)))
 
 
 def _figure(runs: Sequence[PlacedRun], rules: Sequence[float], height: float) -> Figure:

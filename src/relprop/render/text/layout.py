@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -12,6 +12,8 @@ from relprop.render.visible import visible
 from relprop.types import Heatmap, Unit
 
 ANSWER_NOTE = "the answer"
+FAINT = 0.05  # of the value: a row that holds less, either way, is drawn fainter
+FAINT_NOTE = "drawn faint: the scores hold almost nothing of the value"
 SCALE_NOTE = "shaded relative to the strongest unit of each row"
 
 
@@ -26,6 +28,8 @@ class Cell:
     space_before: bool
     title: str
     answer: bool = False  # of the answer to a question
+    signed: bool = True  # False for scores that only say how much, not for or against
+    line_before: bool = False  # the text begins a new line here
 
 
 SEPARATOR = Cell("|", 0.0, 0.0, special=True, space_before=True, title="")  # between the two texts of a pair
@@ -37,6 +41,10 @@ class TextRow:
 
     caption: Caption
     cells: tuple[Cell, ...]
+
+    @property
+    def signed(self) -> bool:
+        return all(cell.signed for cell in self.cells)
 
     @property
     def answers(self) -> bool:
@@ -64,14 +72,16 @@ def cells(heatmap: Heatmap) -> tuple[Cell, ...]:
     laid: list[Cell] = []
     previous: Unit | None = None
     segment: int | None = None  # of the last unit of the text: special tokens often carry no segment of their own
-    for unit, score, shade in zip(units, scores, shades(scores), strict=True):
+    faint = strength(heatmap)
+    for number_of_unit, (unit, score, shade) in enumerate(zip(units, scores, shades(scores), strict=True)):
         crossed = not unit.special and segment not in (None, unit.segment)
         if crossed:
             laid.append(SEPARATOR)
         spaced = crossed or (previous is not None and _spaced(previous, unit))
-        laid.append(
-            Cell(_piece(unit), score, shade, unit.special, spaced, title(score), _answers(unit, heatmap.answer))
-        )
+        told, answer = title(score, heatmap.signed), _answers(unit, heatmap.answer)
+        line = number_of_unit in heatmap.line_starts
+        of_unit = (unit.special, spaced, told, answer, heatmap.signed, line)
+        laid.append(Cell(_piece(unit), score, shade * faint, *of_unit))
         previous, segment = unit, segment if unit.special else unit.segment
     return tuple(laid)
 
@@ -89,6 +99,14 @@ def shades(scores: Sequence[float]) -> list[float]:
     return [score / strongest if strongest and math.isfinite(score) else 0.0 for score in scores]
 
 
+def strength(heatmap: Heatmap) -> float:
+    """1, or less where the scores hold almost nothing of the value: such a row is drawn as faint as it is."""
+    if not heatmap.shares or not math.isfinite(heatmap.value):
+        return 1.0
+    held = sum(abs(score) for score in heatmap.scores if math.isfinite(score))
+    return min(1.0, held / (FAINT * abs(heatmap.value))) if heatmap.value else 1.0
+
+
 def caption(heatmap: Heatmap) -> Caption:
     total, value = sum(heatmap.scores), number(heatmap.value).removeprefix("+")
     return Caption(
@@ -96,7 +114,11 @@ def caption(heatmap: Heatmap) -> Caption:
         target=f"{visible(heatmap.target)} = {value}",
         prediction=f"predicted {visible(heatmap.prediction)}" if heatmap.prediction else "",
         total=f"sum of scores {number(total)} of {value}" if heatmap.shares else f"sum of scores {number(total)}",
-        note=visible(heatmap.note) if heatmap.note else "",
+        note="; ".join(
+            note
+            for note in (heatmap.note and visible(heatmap.note), FAINT_NOTE if strength(heatmap) < 1 else "")
+            if note
+        ),
     )
 
 
@@ -108,8 +130,20 @@ def strongest(row: Sequence[Cell], count: int) -> tuple[list[Cell], list[Cell]]:
     return supporting[:count], opposing[:count]
 
 
-def title(score: float) -> str:
+def signs(rows: Iterable[TextRow]) -> list[bool]:
+    """Which legends rows need: of signed scores, of scores of one sign, or both."""
+    return sorted({row.signed for row in rows}, reverse=True)
+
+
+def ends(signed: bool) -> tuple[str, str]:
+    """What the ends of a colour scale say."""
+    return ("opposes", "supports") if signed else ("little", "much (neither for nor against)")
+
+
+def title(score: float, signed: bool = True) -> str:
     """A cell's tooltip: the score, and in words what its colour says."""
+    if not signed:
+        return number(score).removeprefix("+")
     side = "supports" if score > 0 else "opposes" if score < 0 else "neutral"
     return f"{number(score)} {side if math.isfinite(score) else 'is not a finite number'}"
 

@@ -140,7 +140,7 @@ class TextPart(Part):
         note = "; ".join(part.truncated for part in parts if part.truncated)
         answer = next((part.answer for part in parts if part.answer is not None), None)
         told = (words.method, words.target, words.value, words.prediction, note)
-        return Heatmap(units, scores, *told, words.shares, answer)
+        return Heatmap(units, scores, *told, words.shares, answer, words.signed, line_starts(parts))
 
 
 def joined_units(parts: Sequence[TextPart]) -> tuple[tuple[Unit, ...], Scores]:
@@ -151,6 +151,23 @@ def joined_units(parts: Sequence[TextPart]) -> tuple[tuple[Unit, ...], Scores]:
         units += [replace(unit, segment=unit.segment + before) if before else unit for unit in part.units]
         before += len(part.text)
     return tuple(units), tuple(score for part in parts for score in part.scores)
+
+
+def line_starts(parts: Sequence[TextPart]) -> frozenset[int]:
+    """Which units, counted through all texts, begin a new line of their text."""
+    found, number = set(), 0
+    for part in parts:
+        before: Unit | None = None  # the last unit that has a place in the text
+        for unit in part.units:
+            if unit.start is not None:
+                if before is not None and before.segment == unit.segment:
+                    gap = part.text[unit.segment][len(before.text.rstrip()) + (before.start or 0) : unit.start]
+                    led = unit.text[: len(unit.text) - len(unit.text.lstrip())] if unit.text.strip() else ""
+                    if "\n" in gap + led:
+                        found.add(number)
+                before = unit
+            number += 1
+    return frozenset(found)
 
 
 def _added(scores: Sequence[float], groups: Sequence[Sequence[int]]) -> Scores:

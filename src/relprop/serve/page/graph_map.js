@@ -18,7 +18,7 @@ export function graphMap(explanation, signed, pointed) {
   const { box, links, marks } = Array.isArray(graph.source) ? mosaic(graph) : nodeLink(graph, names);
   const nodes = marks.map((mark, i) => {
     const node = draw('g', { class: 'node', 'aria-label': `${names[i]}, ${titled(scores[i], signed)}` }, ...mark);
-    tint(node, strengths[i]);
+    tint(node, strengths[i], signed);
     return node;
   });
   const list = draw('g', { 'aria-label': `The graph's relevance, by ${explanation.method}` }, ...nodes);

@@ -8,13 +8,13 @@ const PIXELS = 128;
 
 export function legends(kind, signs) {
   const films = [...new Set(signs)].sort().reverse();
-  return kind === 'images' ? films.map(pictureLegend) : [unitLegend(films.includes(true))];
+  return films.map(kind === 'images' ? pictureLegend : unitLegend);
 }
 
 function unitLegend(signed) {
   const swatches = Array.from({ length: STEPS }, (_, i) => {
     const swatch = make('i', {});
-    tint(swatch, signed ? 2 * i / (STEPS - 1) - 1 : i / (STEPS - 1));
+    tint(swatch, signed ? 2 * i / (STEPS - 1) - 1 : i / (STEPS - 1), signed);
     return swatch;
   });
   return legend(signed, swatches);

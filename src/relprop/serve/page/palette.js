@@ -2,6 +2,9 @@
 
 const LIGHT = { ground: [255, 255, 255], supports: [178, 24, 43], opposes: [33, 102, 172] };
 const DARK = { ground: [24, 26, 31], supports: [200, 44, 60], opposes: [47, 111, 196] };
+// Scores of one sign have one hue, which stands for neither side.
+const LIGHT_AMOUNT = { ground: LIGHT.ground, supports: [84, 39, 143], opposes: [84, 39, 143] };
+const DARK_AMOUNT = { ground: DARK.ground, supports: [138, 94, 204], opposes: [138, 94, 204] };
 const GLOW = [[188, 55, 84], [211, 71, 67], [230, 93, 47], [243, 120, 25],
   [251, 150, 6], [251, 182, 26], [245, 217, 73], [243, 246, 138]];
 // What lies over a picture: a pale one under scores of both signs, a dim one under scores of one sign.
@@ -18,14 +21,15 @@ export function shades(scores) {
 }
 
 /** Gives an element the colours of a shade in [-1, 1]; the style sheet takes those of the reader's theme. */
-export function tint(element, shade) {
-  for (const [name, scale] of [['light', LIGHT], ['dark', DARK]]) {
+export function tint(element, shade, signed = true) {
+  const [light, dark] = signed ? [LIGHT, DARK] : [LIGHT_AMOUNT, DARK_AMOUNT];
+  for (const [name, scale] of [['light', light], ['dark', dark]]) {
     const ground = colour(shade, scale);
     element.style.setProperty(`--${name}`, css(ground));
     element.style.setProperty(`--${name}-ink`, luminance(ground) > 0.179 ? '#000000' : '#ffffff');
   }
   element.classList.add('tinted');
-  element.classList.toggle('minus', shade <= -UNDERLINED);
+  element.classList.toggle('minus', signed && shade <= -UNDERLINED);
 }
 
 function colour(shade, scale) {

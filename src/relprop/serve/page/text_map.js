@@ -15,7 +15,7 @@ export function textMap(explanation, signed, pointed) {
     const cell = make('span', { class: 'unit', 'aria-label': told }, names[i]);
     cell.classList.toggle('special', unit.special);
     cell.classList.toggle('answer', answers[i]);
-    tint(cell, strengths[i]);
+    tint(cell, strengths[i], signed);
     return cell;
   });
   const label = `The text's relevance, by ${explanation.method}`;
