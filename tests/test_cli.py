@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import relprop.methods
+from relprop import __version__
 from relprop.cli import main
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
@@ -265,7 +266,7 @@ def test_check_of_open_books(relprop, model):
 
 def test_version(relprop):
     """One line."""
-    assert relprop("--version").out == "relprop 0.1.0\n"
+    assert relprop("--version").out == f"relprop {__version__}\n"
 
 
 # What goes wrong

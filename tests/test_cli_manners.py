@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -247,7 +246,7 @@ def test_against_explains_the_next_token_alone(relprop) -> None:
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a terminal of its own")
 def test_loading_is_told_on_a_terminal_only() -> None:
     """While torch loads, on standard error, and then the line is empty again."""
-    ours, theirs = pty.openpty()
+    ours, theirs = os.openpty()
     code = "from relprop.cli.outputs import loading_note\nwith loading_note('torch'): pass"
     subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True)
     assert os.read(ours, 1000) == b"loading torch ...\r\x1b[K"

@@ -8,10 +8,14 @@ from __future__ import annotations
 import html
 import json
 import re
+import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # mkdocs loads its hooks from anywhere
+import cli_page
 
 SOURCE = Path(__file__).parent.parent / "src" / "relprop"
 CARD = re.compile(r"\]\((?:\.\./)+src/relprop/([\w/]+)/README\.md")
@@ -59,7 +63,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
-    """Links to a card in the source tree, or to a notebook, lead to its page."""
+    """Links to a card in the source tree, or to a notebook, lead to its page; commands stand where their mark is."""
+    if cli_page.MARK in text:
+        text = text.replace(cli_page.MARK, cli_page.reference())
     up = "../" * page.file.src_uri.count("/")
     return NOTEBOOK.sub(r"](\1.md", CARD.sub(rf"]({up}cards/\1.md", text))
 

@@ -7,7 +7,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded on first use: `import relprop` imports neither torch nor transformers.
 _HOMES = {
