@@ -188,7 +188,7 @@ def test_files_are_short() -> None:
 def test_a_text_explanation_imports_only_what_it_uses() -> None:
     """Other methods, readers, tasks, renderers, metrics and heads wait until they are asked for."""
     code = "import sys; from relprop.cli import app; app(['explain', 'a witty movie'], standalone_mode=False)\n"
-    code += "print('IMPORTED', *[name for name in sys.modules if name.startswith('relprop.')])"
+    code += "print('IMPORTED', *[name for name in sys.modules if name.startswith(('relprop.', 'rich.'))])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     imported = set(done.stdout.rpartition("IMPORTED ")[2].split())
     assert {"relprop.readers.text", "relprop.tasks.classes", "relprop.methods.relevance"} <= imported
@@ -196,6 +196,7 @@ def test_a_text_explanation_imports_only_what_it_uses() -> None:
     others += ("render.image", "render.graph", "render.generation", "readers.image", "readers.graph", "tasks.answers")
     others += ("tasks.generation", "methods.attention", "methods.gradient", "methods.shapley", "render.text.html")
     assert not [name for name in others if f"relprop.{name}" in imported]
+    assert "rich.progress" not in imported  # one text has no progress to show
 
 
 def test_every_method_stands_where_the_registry_looks_for_it() -> None:

@@ -16,6 +16,9 @@ _PERIOD = 3600.0  # seconds over which a rate is measured: a single item may tak
 
 def tracked(items: Sequence[T], description: str, shown: bool | None = None) -> Iterator[T]:
     """The items, with a progress bar if `shown`; by default only on long work at a terminal."""
+    if shown is False or (shown is None and len(items) < LONG):
+        yield from items
+        return
     from rich.console import Console
     from rich.progress import track
 
