@@ -23,7 +23,7 @@ HANG = 600.0  # seconds after which a test that waits has failed: no test passes
 
 def patient(**limits: Any) -> Limits:
     """Limits whose times no test reaches by itself, however busy the machine is."""
-    return Limits(**{"threads": 1, "linger": 0.0, "seconds": HANG, "receiving": HANG, **limits})
+    return Limits(**{"threads": 1, "linger": 0.0, "beside": HANG, "seconds": HANG, "receiving": HANG, **limits})
 
 
 def until(true: Callable[[], Any]) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -465,7 +465,7 @@ def test_many_passes_end_when_time_is_over(explainer: Explainer) -> None:
             assert (answer.status, answer.error) == (503, "this was not explained within 600 seconds")
             assert int(answer.headers["retry-after"]) >= 1
             gate.go.set()
-            until(lambda: math.isinf(live.app.state.service.worker._batch_deadline))
+            until(lambda: not live.app.state.service.worker._deadlines)
         assert len(passes) <= 1  # the one that had begun
         assert live.explain("a movie", model="bert").status == 200
     assert not explainer.model._forward_pre_hooks
@@ -491,6 +491,58 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(explainer: Explainer) 
             assert [one.result().status for one in waiting] == [200] * 4
         until(lambda: live.inside == 0)
         assert live.explain("a", "b", "c", "good", "bad", model="bert").status == 200  # alone, it may be larger
+
+
+def test_small_requests_are_explained_beside_a_long_batch(explainer: Explainer) -> None:
+    """One that holds its model does not hold others; what is slow or large itself waits."""
+    models = {"bert": explainer, "other": Explainer(deepcopy(explainer.model), explainer.tokenizer)}
+    limits = patient(beside=0.001, batch=4)
+    with serving(models, limits=limits) as live, ThreadPoolExecutor(3) as clients:
+        live.wait()
+        slow = {"method": "integrated_gradients", "options": {"steps": 2}}
+        with held(explainer.model) as gate:
+            heavy = clients.submit(live.explain, "a movie", model="bert", **slow)
+            assert gate.arrived.wait(HANG)
+            others = [clients.submit(live.explain, "a film", model="other", **slow)]
+            others.append(clients.submit(live.explain, *texts(5), model="other"))
+            until(lambda: live.inside == 7)
+            for text in texts(6):
+                assert live.explain(text, model="other").status == 200
+            assert live.inside == 7
+            assert not any(one.done() for one in (heavy, *others))
+            gate.go.set()
+            assert [one.result().status for one in (heavy, *others)] == [200] * 3
+
+
+def test_short_batches_are_not_disturbed(explainer: Explainer) -> None:
+    """Small requests wait for the thread that batches them, unless it is held for long."""
+    with serving({"bert": explainer}, limits=patient(beside=HANG)) as live, ThreadPoolExecutor(9) as clients:
+        live.wait()
+        with held(explainer.model) as gate:
+            first = clients.submit(live.explain, "a", model="bert")
+            assert gate.arrived.wait(HANG)
+            asked = [clients.submit(live.explain, text, model="bert") for text in texts(8)]
+            until(lambda: live.inside == 9)
+            gate.go.set()
+            assert [one.result().status for one in (first, *asked)] == [200] * 9
+        assert batches(live) == (2, 9)
+
+
+def test_large_requests_leave_room_for_small_ones(explainer: Explainer) -> None:
+    """They may take three quarters of the queue."""
+    with serving({"bert": explainer}, limits=patient(queue=8)) as live, ThreadPoolExecutor(4) as clients:
+        live.wait()
+        with held(explainer.model) as gate:
+            waiting = [clients.submit(live.explain, "a", model="bert")]
+            assert gate.arrived.wait(HANG)
+            waiting.append(clients.submit(live.explain, *texts(5), model="bert"))
+            until(lambda: live.inside == 6)
+            assert live.explain(*texts(5), model="bert").status == 503
+            waiting.append(clients.submit(live.explain, "a", "b", model="bert"))
+            until(lambda: live.inside == 8)
+            assert live.explain("a", model="bert").status == 503
+            gate.go.set()
+            assert [one.result().status for one in waiting] == [200] * 3
 
 
 def test_health_answers_while_the_model_works(explainer: Explainer) -> None:
@@ -551,15 +603,20 @@ def connections(live: Live) -> list[Any]:
     return list(live.server.server_state.connections)
 
 
-def everything(on: socket.socket) -> bytes:
-    """Until the other side closes."""
+def everything(on: socket.socket, idle: Callable[[], None] = lambda: None) -> bytes:
+    """Until the other side closes. `idle` is called whenever nothing has come for the socket's timeout."""
     got = b""
-    try:
-        while part := on.recv(65536):
+    while True:
+        try:
+            part = on.recv(65536)
+        except TimeoutError:
+            idle()
+        except ConnectionResetError:  # it closed before it had read everything
+            return got
+        else:
+            if not part:
+                return got
             got += part
-    except ConnectionResetError:  # it closed before it had read everything
-        pass
-    return got
 
 
 def one_answer(on: socket.socket) -> bytes:
@@ -573,12 +630,8 @@ def one_answer(on: socket.socket) -> bytes:
 def cut_off(live: Live, on: socket.socket) -> bytes:
     """What comes until the other side closes, as it does some time after its clock was moved."""
     on.settimeout(0.1)
-    while True:
-        live.move_clock(HANG + 1)  # once more: the bytes may have come after the last time
-        try:
-            return everything(on)
-        except TimeoutError:
-            pass
+    live.move_clock(HANG + 1)
+    return everything(on, lambda: live.move_clock(HANG + 1))  # once more: the bytes may have come after the last time
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -159,6 +160,25 @@ def test_warnings_of_cut_texts_are_off_in_one_thread_alone():
             other.submit(encode, wordpiece(), text, 5).result()
     with pytest.warns(TruncationWarning):
         encode(wordpiece(), text, 5)
+
+
+def test_a_cut_text_does_not_cut_those_of_other_threads():
+    """A fast tokenizer keeps the settings of its last call, and is called by one thread at a time."""
+    tokenizer, interval = wordpiece(), sys.getswitchinterval()
+    given = [("the good movie is a dull plot", 5), ("the good movie is a dull plot " * 20, 200), ("good", None)]
+    expected = [len(tokenizer(text)["input_ids"]) if limit != 5 else 5 for text, limit in given]
+
+    def wrong(thread):
+        with without_truncation_warnings():
+            turns = [(thread + turn) % 3 for turn in range(200)]
+            return [k for k in turns if len(encode(tokenizer, *given[k]).units) != expected[k]]
+
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert [*threads.map(wrong, range(4))] == [[]] * 4
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_cut_on_the_left_is_reported_as_such():

@@ -9,6 +9,7 @@ from torch import nn
 
 from relprop.engine.model_call import positions_of
 from relprop.heads.treebank import Sentence
+from relprop.tokenising import tokenise
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -47,7 +48,7 @@ def _by_offset(tokenizer: PreTrainedTokenizerBase, sentence: Sentence) -> Aligne
     word_at = [NO_WORD] * len(text)
     for word, (start, end) in enumerate(sentence.spans()):
         word_at[start:end] = [word] * len(text[start:end])
-    encoding = tokenizer(text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
+    encoding = tokenise(tokenizer, text, return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False)
     special = tuple(map(bool, encoding["special_tokens_mask"]))
     words = tuple(
         NO_WORD if skip else _word_of(text, word_at, *offsets)

@@ -20,6 +20,7 @@ from relprop.readers.product import ProductReader, RowTuple
 from relprop.readers.reader import Reader
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
+from relprop.tokenising import tokenise
 from relprop.types import Unit
 
 _PREFIXED = ("lang_to_id", "task_to_id", "forced_decoder_ids", "no_timestamps_token_id")
@@ -78,7 +79,9 @@ class DecoderReader(TextReader):
         return torch.tensor([[i < len(r.units) and not r.units[i].special for i in range(width)] for r in rows])
 
     def continuation_ids(self, row: TokenRow, continuation: str) -> list[int]:
-        ids: list[int] = self.tokenizer(text_target=continuation, add_special_tokens=False, verbose=False)["input_ids"]
+        ids: list[int] = tokenise(self.tokenizer, text_target=continuation, add_special_tokens=False, verbose=False)[
+            "input_ids"
+        ]
         return ids
 
 

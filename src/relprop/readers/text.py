@@ -16,6 +16,7 @@ from relprop.model_config import config_value
 from relprop.readers import tokens
 from relprop.readers.tokens import TokenRow
 from relprop.render.text.part import TextPart
+from relprop.tokenising import tokenise
 from relprop.types import Attribution
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class TextReader:
         """The tokens of a continuation given as text."""
 
         def ids(text: str) -> list[int]:
-            return self.tokenizer(text=text, add_special_tokens=False, verbose=False)["input_ids"]  # type: ignore[no-any-return]
+            return tokenise(self.tokenizer, text=text, add_special_tokens=False, verbose=False)["input_ids"]  # type: ignore[no-any-return]
 
         prompt = row.rendered or row.texts[0]
         before, whole = ids(prompt), ids(prompt + continuation)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from relprop.engine.model_call import positions_of
 from relprop.errors import InputError
+from relprop.tokenising import tokenise
 from relprop.types import Unit
 
 _WHOLE = 100_000  # characters of a text that are always read
@@ -195,7 +196,7 @@ def _moved(units: Sequence[Unit], shifts: Sequence[int]) -> tuple[Unit, ...]:
 
 def _tokenized(tokenizer: Any, parts: tuple[str, ...], options: dict[str, Any]) -> Any:
     try:
-        return tokenizer(*parts, **options, verbose=False)
+        return tokenise(tokenizer, *parts, **options, verbose=False)
     except Exception as error:  # a tokenizer of the user's own, or one with odd settings
         raise InputError(f"the tokenizer failed: {type(error).__name__}: {error!s:.300}") from error
 

@@ -13,6 +13,7 @@ class Limits:
 
     batch: int = 24  # inputs explained together
     linger: float = 0.004  # seconds that the first input of a batch waits for others
+    beside: float = 0.5  # seconds of one batch after which small requests are explained beside it
     queue: int = 256  # inputs that wait, are explained, or whose answer is being written
     seconds: float = 30.0  # from a request's arrival to its answer
     receiving: float = 10.0  # seconds in which a request must arrive completely

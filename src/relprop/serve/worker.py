@@ -1,4 +1,7 @@
-"""One thread loads and calls the models, two others write the answers. Inputs of equal requests are batched by size."""
+"""One thread loads and calls the models, two others write the answers. Inputs of equal requests are batched by size.
+
+A fourth calls the models too, for small requests alone, where the first has been busy with one batch for long.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,8 @@ AHEAD = 3  # batches from which inputs of similar size are taken: this bounds ho
 UNITS_TOGETHER = 24_576  # of a batch, with padding: this bounds its memory
 SLOW_SHARE = 8  # batches of slow methods are smaller by this, so that fast ones need not wait for long
 PATIENCE = 0.25  # share of a request's time in which small and fast requests that come later go first
+SMALL_INPUTS, SMALL_UNITS = 4, 1_024  # of a request with a fast method that may be explained beside a long batch
+SHARE_OF_LARGE = 0.75  # of the queue: the rest is for small requests
 GRACE = 2.0  # seconds that a batch may take to notice that its time is over
 log = logging.getLogger(__name__)
 Clock = Callable[[], float]
@@ -60,6 +65,11 @@ class RequestJob:
     def is_wanted(self, now: float) -> bool:
         """Whether the client still waits."""
         return not self.answer.done() and now < self.deadline
+
+    @property
+    def small(self) -> bool:
+        few = len(self.inputs) <= SMALL_INPUTS and sum(size for _, size in self.inputs) <= SMALL_UNITS
+        return few and not self.request.slow
 
     @property
     def write_results(self) -> Callable[[], Written]:
@@ -95,7 +105,7 @@ class QueuedInput:
 
 
 class Worker:
-    """The three threads and their queue. `on_loaded` is called once all models are loaded, or have failed to."""
+    """The four threads and their queue. `on_loaded` is called once all models are loaded, or have failed to."""
 
     def __init__(
         self,
@@ -113,8 +123,10 @@ class Worker:
         self._changed = threading.Condition()
         self._stopping = False
         self._pace = 0.05  # seconds per input, a moving average
-        self._batch_deadline = math.inf  # of the batch that is being explained
+        self._busy_since = math.inf  # when the first thread began its batch
+        self._deadlines: dict[str, float] = {}  # of the batches that are being explained, by thread
         self._calling = threading.Thread(target=self._run, name="relprop", daemon=True)
+        self._beside = threading.Thread(target=self._work_beside, name="relprop-beside", daemon=True)
         self._writing = ThreadPoolExecutor(1, "relprop-writer")
         self._drawing = ThreadPoolExecutor(1, "relprop-drawer")
         self._drawer = DrawingProcess()
@@ -127,9 +139,11 @@ class Worker:
         """Stop once waiting inputs are done; do not wait for a model to load, nor longer than a request may take."""
         with self._changed:
             self._stopping = True
-            self._changed.notify()
+            self._changed.notify_all()
         if not any(model.loading for model in self.models.values()):
             self._calling.join(self._limits.seconds)
+            if self._beside.ident is not None:
+                self._beside.join(self._limits.seconds)
         self._writing.shutdown()
         self._drawing.shutdown()
         self._drawer.close()
@@ -140,7 +154,7 @@ class Worker:
         """Why no request can be answered now, or None."""
         if self._calling.ident is not None and not self._calling.is_alive() and not self._stopping:
             return "the thread that calls the models has ended; the log has the reason"
-        over = self._clock() - self._batch_deadline
+        over = self._clock() - min(list(self._deadlines.values()), default=math.inf)
         return f"a batch runs {over:.0f} seconds beyond its limit" if over > GRACE else None
 
     def submit(self, job: RequestJob) -> Future[Written]:
@@ -149,18 +163,18 @@ class Worker:
         job.deadline = job.arrived + self._limits.seconds
         items = job.queued()
         with self._changed:
-            self.check_room(len(items))
+            self.check_room(len(items), 1 if job.small else SHARE_OF_LARGE)
             self._inside += len(items)
             self._waiting += items
-            self._changed.notify()
+            self._changed.notify_all()
         job.answer.add_done_callback(lambda _: self._leave(len(items)))
         return job.answer
 
-    def check_room(self, inputs: int = 1) -> None:
-        """Refuse if the queue is full; requests that arrive later may still fit."""
+    def check_room(self, inputs: int = 1, share: float = 1) -> None:
+        """Refuse if this share of the queue is full; requests that arrive later may still fit."""
         if self.problem is not None:
             raise RefusedError(503, f"{self.problem}: try again later", 5)
-        if self._inside and self._inside + inputs > self._limits.queue:
+        if self._inside and self._inside + inputs > share * self._limits.queue:
             wait = max(1, math.ceil(self._inside * self._pace))
             raise RefusedError(503, f"{self._inside} inputs are waiting already: try again later", wait)
 
@@ -171,6 +185,7 @@ class Worker:
     def _run(self) -> None:
         try:
             self._load()
+            self._beside.start()
             self._work()
         except BaseException:
             log.critical("the thread that calls the models has ended", exc_info=True)
@@ -200,10 +215,24 @@ class Worker:
             if not batch:
                 return
             began = self._clock()
-            for job in {item.job: None for item in batch}:
-                self._check_work(job)
-            self._explain(batch)
+            self._set_busy(began)
+            self._check_and_explain(batch)
+            self._set_busy(math.inf)
             self._note_time(len(batch), self._clock() - began)
+
+    def _work_beside(self) -> None:
+        """Explain small requests that wait behind one long batch of the other thread."""
+        if self._limits.threads is not None:
+            torch.set_num_threads(self._limits.threads)
+        while not self._stopping:
+            with self._changed:
+                small = sorted((item for item in self._waiting if item.job.small), key=self._turn)
+                wait = self._busy_since + self._limits.beside - self._clock() if small else math.inf
+                if wait > 0:
+                    self._changed.wait(None if math.isinf(wait) else max(wait, 0.01))
+                    continue
+                batch = self._take(small[0], small, self._limits.batch)
+            self._check_and_explain(batch)
 
     def _has_work(self, seconds: float | None = None) -> bool:
         """Whether there is work, or the worker stops, after at most so many seconds."""
@@ -221,12 +250,17 @@ class Worker:
             wait = first.job.arrived + self._limits.linger - self._clock()
             if wait > 0:
                 self._changed.wait_for(lambda: len(self._fitting(first)) >= most or self._stopping, wait)
-            near = sorted(self._fitting(first)[: AHEAD * most], key=lambda item: abs(item.size - first.size))[:most]
-            while len(near) > 1 and len(near) * max(item.size for item in near) > UNITS_TOGETHER:
-                near.pop()
-            taken = set(near)
-            self._waiting = [item for item in self._waiting if item not in taken]
-            return near
+            return self._take(first, self._waiting, most)
+
+    def _take(self, first: QueuedInput, waiting: Sequence[QueuedInput], most: int) -> list[QueuedInput]:
+        """At most so many of the inputs that fit with the first, the nearest in size; they wait no longer."""
+        fitting = [item for item in waiting if item.fits_with(first)]
+        near = sorted(fitting[: AHEAD * most], key=lambda item: abs(item.size - first.size))[:most]
+        while len(near) > 1 and len(near) * max(item.size for item in near) > UNITS_TOGETHER:
+            near.pop()
+        taken = set(near)
+        self._waiting = [item for item in self._waiting if item not in taken]
+        return near
 
     def _turn(self, item: QueuedInput) -> float:
         """When an input's turn is.
@@ -238,6 +272,16 @@ class Worker:
 
     def _fitting(self, item: QueuedInput) -> list[QueuedInput]:
         return [one for one in self._waiting if one.fits_with(item)]
+
+    def _set_busy(self, since: float) -> None:
+        with self._changed:
+            self._busy_since = since
+            self._changed.notify_all()
+
+    def _check_and_explain(self, batch: list[QueuedInput]) -> None:
+        for job in {item.job: None for item in batch}:
+            self._check_work(job)
+        self._explain(batch)
 
     def _check_work(self, job: RequestJob) -> None:
         """Fail the whole job if it takes too much work."""
@@ -259,7 +303,8 @@ class Worker:
             return
         job, jobs = items[0].job, [item.job for item in items]
         inputs, targets = [item.value for item in items], [item.job.target for item in items]
-        self._batch_deadline = max(one.deadline for one in jobs)
+        thread = threading.current_thread().name
+        self._deadlines[thread] = max(one.deadline for one in jobs)
         try:
             with stop_when(lambda: not any(one.is_wanted(self._clock()) for one in jobs)):
                 results = self.models[job.model].answer(job.request, inputs, targets)
@@ -278,7 +323,7 @@ class Worker:
             for item, result in zip(items, results, strict=True):
                 self._add_result(item, result)
         finally:
-            self._batch_deadline = math.inf
+            self._deadlines.pop(thread, None)
 
     def _dropped(self, job: RequestJob) -> bool:
         """Whether nobody waits for the job any more; it is then answered, if it was not."""
@@ -288,8 +333,10 @@ class Worker:
         return True
 
     def _add_result(self, item: QueuedInput, result: Result) -> None:
-        item.job.results[item.number] = result
-        if len(item.job.results) == len(item.job.inputs):
+        with self._changed:
+            item.job.results[item.number] = result
+            complete = len(item.job.results) == len(item.job.inputs)
+        if complete:
             (self._drawing if item.job.draws else self._writing).submit(self._write, item.job)
 
     def _write(self, job: RequestJob) -> None:

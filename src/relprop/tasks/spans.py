@@ -11,6 +11,7 @@ from torch import Tensor
 
 from relprop.errors import InputError
 from relprop.readers.tokens import TokenRow, ids_of, parts_of, units_of
+from relprop.tokenising import tokenise
 
 OVERLAP = 128  # tokens that neighbouring windows share, as is usual for SQuAD
 LONGEST = 30  # tokens of a predicted answer, as is usual for SQuAD
@@ -27,7 +28,7 @@ def context_windows(
     if not tokenizer.is_fast:
         raise InputError("question answering needs a fast tokenizer: only those know where a token lies in the text")
     options = {"return_special_tokens_mask": True, "return_offsets_mapping": True, "verbose": False}
-    whole = tokenizer(*parts, **options)
+    whole = tokenise(tokenizer, *parts, **options)
     count = len(whole["input_ids"])
     if 1 not in whole.sequence_ids():
         raise InputError(f"the tokenizer finds no token in the context {context!r:.60}")
@@ -41,8 +42,14 @@ def context_windows(
             "shorten the question"
         )
     stride = min(OVERLAP if overlap is None else overlap, room // 2)
-    many = tokenizer(
-        *parts, **options, truncation="only_second", max_length=limit, stride=stride, return_overflowing_tokens=True
+    many = tokenise(
+        tokenizer,
+        *parts,
+        **options,
+        truncation="only_second",
+        max_length=limit,
+        stride=stride,
+        return_overflowing_tokens=True,
     )
     rows = []
     for number in range(len(many["input_ids"])):

@@ -17,6 +17,7 @@ from relprop.targets import AtMask, TokenAt, class_index
 from relprop.tasks.classes import ClassScore
 from relprop.tasks.steps import step_of, token_logits
 from relprop.tasks.task import Answered, Query
+from relprop.tokenising import tokenise
 from relprop.types import Attribution
 
 
@@ -105,7 +106,7 @@ class TokenScore(ClassScore):
             return tuple(self._token(one) for one in target)
         if not isinstance(target, str):
             return target
-        ids = self.tokenizer(target, add_special_tokens=False)["input_ids"]
+        ids = tokenise(self.tokenizer, target, add_special_tokens=False)["input_ids"]
         if len(ids) != 1:
             kind = "next-token" if self.generates else "masked-token"
             raise TargetError(
