@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -22,9 +22,10 @@ from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.series import SeriesReader
 from relprop.readers.text import TextReader
+from relprop.readers.transforms import ImageTransform, as_processor
 from relprop.registry import METHODS
 from relprop.tasks import Query, Task, task_of
-from relprop.tasks.classes import ClassScore
+from relprop.tasks.classes import ClassScore, with_labels
 from relprop.tasks.steps import Explained, joined_steps
 from relprop.types import Attribution
 
@@ -41,7 +42,8 @@ class Explainer:
 
     `Explainer(model, tokenizer)`, `Explainer(model, image_processor)`, `Explainer(graph_model)`,
     `Explainer(pipeline)`, `Explainer("folder")`. A tokenizer or processor may be named by its folder or hub id.
-    `reader` and `task` are chosen by the model, and can be given.
+    `reader` and `task` are chosen by the model, and can be given; so can `labels`, the names of its classes. In place
+    of an image processor: a transform of torchvision, its weights, or timm's data config.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Explainer:
         reader: Reader[Any] | None = None,
         task: Task | None = None,
         columns: Sequence[str] | None = None,
+        labels: Mapping[int, str] | Sequence[str] | None = None,
     ) -> None:
         if isinstance(model, str | Path):
             model, tokenizer = load(model, tokenizer)
@@ -61,9 +64,12 @@ class Explainer:
         self.model: Any = check_model(model)
         if isinstance(tokenizer, str | Path):
             tokenizer = load_processor(tokenizer, self.model)
-        self.tokenizer = tokenizer
-        self.reader = reader_of(self.model, tokenizer, columns) if reader is None else reader
+        self.tokenizer = as_processor(self.model, tokenizer) if reader is None else tokenizer
+        self.reader = reader_of(self.model, self.tokenizer, columns) if reader is None else reader
         self.task = task_of(self.model, self.reader) if task is None else task
+        named = self.tokenizer.labels if labels is None and isinstance(self.tokenizer, ImageTransform) else labels
+        if named is not None:
+            self.task = with_labels(self.task, named)
 
     def __repr__(self) -> str:
         """The model's class, what it reads, and its classes."""
@@ -74,7 +80,8 @@ class Explainer:
     @property
     def labels(self) -> dict[int, str]:
         """The model's class names."""
-        return dict(labels_of(self.model) or {})
+        given = self.task.labels if isinstance(self.task, ClassScore) else None
+        return dict(given or labels_of(self.model) or {})
 
     @property
     def heads(self) -> Heads:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from relprop.engine.model_call import device_of
+from relprop.engine.wrappers import arguments_of
 from relprop.errors import InputError, ModelError
 from relprop.readers.patches import patch_grid
 from relprop.readers.picture import Numbers, Processor, frame, opened_picture, pixels
@@ -40,6 +42,9 @@ class ImageReader:
     def __init__(self, model: nn.Module, processor: Processor) -> None:
         self.model = model
         self.processor = processor
+        taken = arguments_of(model)
+        if "pixel_values" not in taken:  # models outside of transformers call their first argument as they like
+            self.explains = (next(iter(inspect.signature(model.forward).parameters)),)
         self._frames: dict[tuple[int, int], Frame] = {}
 
     def read(self, given: object, max_length: int | None = None) -> PixelRow:
@@ -59,7 +64,7 @@ class ImageReader:
         return [group[k : k + size] for group in groups for k in range(0, len(group), size)]
 
     def inputs(self, rows: Sequence[PixelRow]) -> dict[str, Tensor]:
-        return {"pixel_values": self._as_input(torch.stack([row.values for row in rows]))}
+        return {self.explains[0]: self._as_input(torch.stack([row.values for row in rows]))}
 
     def options(
         self, known: Collection[str], given: dict[str, object], rows: Sequence[PixelRow], inputs: dict[str, Tensor]
@@ -68,7 +73,8 @@ class ImageReader:
         if "baseline" not in known:
             return given
         black = [pixels(self.processor, Image.new("RGB", row.picture.size)) for row in rows]
-        return {"baseline": {"pixel_values": torch.stack(black).to(inputs["pixel_values"])}, **given}
+        (name,) = self.explains
+        return {"baseline": {name: torch.stack(black).to(inputs[name])}, **given}
 
     def hidden(self, rows: Sequence[PixelRow], inputs: dict[str, Tensor], replacement: str | int | None) -> NoReturn:
         raise InputError("evaluate compares methods on texts and graphs; for images see relprop.metrics")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -13,8 +13,8 @@ from relprop.errors import TargetError
 from relprop.model_config import config_value
 from relprop.readers import Reader, read_all
 from relprop.readers.text import TextReader
-from relprop.targets import class_index
-from relprop.tasks.task import Answered, Query
+from relprop.targets import Labels, class_index
+from relprop.tasks.task import Answered, Query, Task
 from relprop.types import Attribution, ExplainedStep
 
 NUMBER = "the number"  # of a model that gives one, unless its config names it
@@ -26,16 +26,22 @@ class ClassScore:
     A model that gives texts several labels takes a list of these too: a step for each.
     """
 
-    def __init__(self, model: nn.Module, reader: Reader[Any]) -> None:
+    def __init__(self, model: nn.Module, reader: Reader[Any], labels: Labels | None = None) -> None:
         self.model = model
         self.reader = reader
+        self.labels = labels  # names of the classes in place of those that the model's config has
 
     @property
     def name(self) -> str:
         return self.reader.name
 
     def target(self, target: object) -> object:
-        return target
+        """As given; names that the caller gave the classes become their indices."""
+        if self.labels is None or target is None or callable(target):
+            return target
+        if isinstance(target, tuple):
+            return tuple(map(self.target, target))
+        return class_index(target, max(self.labels) + 1, self.labels) if isinstance(target, str) else target
 
     def check_evaluation(self) -> None:
         pass
@@ -62,7 +68,7 @@ class ClassScore:
 
     def _check_number(self, target: object) -> None:
         """Raise for a class of a model that gives one number."""
-        labels = labels_of(self.model) or {}
+        labels = self._names
         if len(labels) != 1 or is_multi_label(self.model) or callable(target):
             return
         if target not in (None, 0, "0", *labels.values()):
@@ -71,7 +77,7 @@ class ClassScore:
     def answered(self, query: Query, found: Attribution, number: int) -> Answered:
         best, probability = likeliest(self.model, found, number)
         prediction = "" if best is None else self.class_name(best)
-        name = self.target_name(found.target[number])
+        name = self._explained(query.target, found, number)
         if name == "LABEL_0" and found.logits is not None and found.logits.shape[-1] == 1:
             name = NUMBER
         return Answered(name, prediction, probability, self._step(query.target, name, found, number))
@@ -81,17 +87,40 @@ class ClassScore:
         if found.logits is None or not is_multi_label(self.model) or callable(target):
             return None
         logits, first = found.logits[number].double(), target[0] if isinstance(target, tuple) else target
-        labels = labels_of(self.model)
-        index = int(logits.argmax()) if first is None else class_index(first, len(logits), labels)
+        index = int(logits.argmax()) if first is None else class_index(first, len(logits), self._names)
         label, sure = self.class_name(index), logits[index].sigmoid().item()
         return ExplainedStep((), label, name, math.nan, sure, f"not {label}", 1 - sure)
 
+    @property
+    def _names(self) -> Labels:
+        return self.labels or labels_of(self.model) or {}
+
     def class_name(self, index: int) -> str:
-        return (labels_of(self.model) or {}).get(index, str(index))
+        return self._names.get(index, str(index))
+
+    def _explained(self, target: object, found: Attribution, number: int) -> str:
+        """The name of what was explained; by the caller's own names where there are some."""
+        if self.labels is None or found.logits is None or callable(target):
+            return self.target_name(found.target[number])
+        if len(self.labels) != found.logits.shape[-1]:
+            raise TargetError(
+                f"{len(self.labels)} labels were given, and the model has {found.logits.shape[-1]} classes"
+            )
+        each = target if isinstance(target, tuple) else (target,)
+        best = int(found.logits[number].argmax())
+        return " - ".join(self.class_name(best if one is None else int(one)) for one in each)
 
     def target_name(self, name: str) -> str:
         """The name of what was explained, from what `Attribution.target` says."""
         return name
+
+
+def with_labels(task: Task, labels: Labels | Sequence[str]) -> ClassScore:
+    """A classifier's task with names of the caller's own for its classes."""
+    if type(task) is not ClassScore:
+        raise TargetError("labels name the classes of a classifier, and this model is asked something else")
+    pairs = labels.items() if isinstance(labels, Mapping) else enumerate(labels)
+    return ClassScore(task.model, task.reader, {int(index): str(name) for index, name in pairs})
 
 
 def likeliest(model: nn.Module, found: Attribution, number: int) -> tuple[int | None, float | None]:
