@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from models import tiny
 from relprop import Explainer
@@ -243,3 +244,20 @@ def test_relevance_is_not_taken_for_a_gradient() -> None:
     for method in ("lrp", "transformer_attribution"):
         with pytest.raises(UnruledOpError, match='relevance reached "_Own"'):
             attribute(model, inputs, 1, method)
+
+
+class _Rounded(Tensor):
+    """Weights that round their inputs too, as a subclass of tensors: what they give has no gradient."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with torch.no_grad():
+            return super().__torch_function__(func, types, args, kwargs or {}).as_subclass(Tensor)
+
+
+@pytest.mark.parametrize("method", ["occlusion", "lrp_ah_ln"])
+def test_without_any_gradient_no_other_method_is_named(method: str) -> None:
+    """Units are found by gradients: where a layer has none, no method helps."""
+    _, model, inputs = packed(lambda x, weight: F.linear(x, weight.as_subclass(_Rounded)), "attention.self.query")
+    with pytest.raises(UnruledOpError, match=r'"linear" in .*explain the model as it was before quantisation'):
+        attribute(model, inputs, 1, method)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from relprop.engine.leaves import Leaf, ReadingPlace
 from relprop.engine.model_call import call, check_cache, cloned_inputs, evaluating, read_target
 from relprop.engine.propagation import Propagation
+from relprop.engine.refusals import NO_GRADIENT, NO_UNITS
 from relprop.engine.restoring import restoring
 from relprop.engine.sources import PLACES, MisfitError, Probe, ProbedError, Source, Sources, replaced_ids
 from relprop.engine.survey import (
@@ -27,7 +28,7 @@ from relprop.engine.survey import (
     one_stream,
 )
 from relprop.engine.units import Rows
-from relprop.errors import InputError, RelpropError, unknown_name
+from relprop.errors import InputError, RelpropError, UnruledOpError, unknown_name
 from relprop.rulebook import rulesets
 from relprop.targets import AtMask
 
@@ -90,6 +91,14 @@ def _at_leaf(place: LeafPlace) -> LeafPlace:
     return replace(place, place="word_embeddings" if place.integer else "input", calls=None)
 
 
+def _surveyed(model: nn.Module, given: Mapping[str, Any], target: Any) -> Any:
+    """The outputs. Raises at operations without a gradient: no method can do without the units that it shows."""
+    try:
+        return call(model, given, target)
+    except UnruledOpError as error:
+        raise UnruledOpError(str(error).replace(NO_GRADIENT, NO_UNITS)) from None
+
+
 @restoring
 def survey_model(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> ReadingPlan:
     """The reading plan of a model, from plain runs of it."""
@@ -98,7 +107,7 @@ def survey_model(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Re
         sources, recorder = Sources(inputs), Recorder()
         given = sources.live_inputs(inputs)
         with Recorder.saving_nothing(), Propagation(rulesets.gradient, [sources, recorder], sources.live):
-            outputs = call(model, given, target)
+            outputs = _surveyed(model, given, target)
             value = read_target(model, target, outputs, given).value
             total = value.sum()
         paths = leaf_paths(recorder.calls, total, sources.leaves) if total.requires_grad else []

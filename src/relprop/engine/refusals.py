@@ -18,6 +18,7 @@ from relprop.rulebook.product import live_tensors
 from relprop.rulebook.rulesets import RuleSet
 
 NO_GRADIENT = "an operation without a gradient: use a method that needs none, such as occlusion"
+NO_UNITS = "an operation without a gradient, by which units are found: explain the model as it was before quantisation"
 
 
 def function_running() -> str | None:
