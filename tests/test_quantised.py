@@ -252,7 +252,8 @@ class _Rounded(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with torch.no_grad():
-            return super().__torch_function__(func, types, args, kwargs or {}).as_subclass(Tensor)
+            made = super().__torch_function__(func, types, args, kwargs or {})
+            return made.as_subclass(Tensor) if isinstance(made, Tensor) else made
 
 
 @pytest.mark.parametrize("method", ["occlusion", "lrp_ah_ln"])

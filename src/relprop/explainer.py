@@ -22,7 +22,7 @@ from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.series import SeriesReader
 from relprop.readers.text import TextReader
-from relprop.readers.transforms import ImageTransform, as_processor
+from relprop.readers.transforms import labels_with
 from relprop.registry import METHODS
 from relprop.tasks import Query, Task, task_of
 from relprop.tasks.classes import ClassScore, with_labels
@@ -64,10 +64,10 @@ class Explainer:
         self.model: Any = check_model(model)
         if isinstance(tokenizer, str | Path):
             tokenizer = load_processor(tokenizer, self.model)
-        self.tokenizer = as_processor(self.model, tokenizer) if reader is None else tokenizer
-        self.reader = reader_of(self.model, self.tokenizer, columns) if reader is None else reader
+        self.tokenizer = tokenizer
+        self.reader = reader_of(self.model, tokenizer, columns) if reader is None else reader
         self.task = task_of(self.model, self.reader) if task is None else task
-        named = self.tokenizer.labels if labels is None and isinstance(self.tokenizer, ImageTransform) else labels
+        named = labels_with(getattr(self.reader, "processor", None)) if labels is None else labels
         if named is not None:
             self.task = with_labels(self.task, named)
 

@@ -16,6 +16,7 @@ from relprop.engine.model_call import generates
 from relprop.engine.wrappers import arguments_of
 from relprop.model_config import config_value
 from relprop.readers.reader import Reader, read_all
+from relprop.readers.transforms import as_processor
 
 __all__ = ["Reader", "read_all", "reader_of"]
 
@@ -51,6 +52,7 @@ def reader_of(model: nn.Module, processor: Any, columns: Sequence[str] | None = 
 
 def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
     """The reader of what the model is given: a picture, a sound or a text."""
+    processor = as_processor(model, processor)
     if "pixel_values" in (getattr(processor, "model_input_names", None) or []):
         from relprop.readers.image import ImageReader
 

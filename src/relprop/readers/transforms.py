@@ -40,6 +40,11 @@ class ImageTransform:
             raise InputError("the transform is random, as for training: give the one for evaluation")
 
 
+def labels_with(processor: object) -> Labels | None:
+    """The class names that came with a transform."""
+    return processor.labels if isinstance(processor, ImageTransform) else None
+
+
 def as_processor(model: nn.Module, given: Any) -> Any:
     """What was given, made an image processor where it is a transform, timm's data config or torchvision's weights.
 
