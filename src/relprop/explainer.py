@@ -223,6 +223,7 @@ class Explainer:
             ledger=ledger_of(found, number, sum(part.total for part in parts)),
             baseline=None if found.baseline is None else found.baseline[number].item(),
             signed=METHODS[found.method].signed,
+            box=answer.box,
         )
         return explanation, answer
 

@@ -15,7 +15,7 @@ from relprop.errors import InputError
 from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, Words, only
 from relprop.render.text.part import TextPart, joined_units, line_starts
-from relprop.types import ExplainedStep, Ledger, Unit
+from relprop.types import Box, ExplainedStep, Ledger, Unit, box_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,6 +49,7 @@ class Explanation:
     baseline: float | None = None  # the value at the baseline, for methods that have one
     signed: bool = True  # False for scores that only say how much, not for or against
     steps: tuple[ExplainedStep, ...] = ()  # of a continuation, one for each of the last units of the last part
+    box: Box | None = None  # where on a picture the number is read: a detected object, a region
     passes: str = ""  # of a continuation: "shared", all tokens from one forward pass; "single", a pass for each
 
     def __repr__(self) -> str:
@@ -198,6 +199,7 @@ class Explanation:
             probability=step.probability if likeliest else step.runner_up_probability,
             ledger=step.ledger,
             baseline=step.baseline,
+            box=step.box,
             steps=(),
             passes="",
         )
@@ -221,7 +223,7 @@ class Explanation:
         """Parts with their scores, of a continuation the sums over all of its tokens, those of one kind together."""
         sure = f" ({self.probability:.2f})" if self.probability is not None else ""
         prediction = f"{self.prediction}{sure}" if self.prediction else ""
-        words = Words(self.method, self.target, self.value, prediction, self.signed, self.ledger is not None)
+        words = Words(self.method, self.target, self.value, prediction, self.signed, self.ledger is not None, self.box)
         kinds: dict[type[Part], list[Part]] = {}
         for part in parts:
             kinds.setdefault(type(part), []).append(part)
@@ -275,14 +277,16 @@ class Explanation:
         """One line of JSON with its schema version; `from_json` loads it back. Pictures are not saved with it."""
         from relprop.saved_explanations import SCHEMA_VERSION
 
-        names = [field.name for field in fields(self) if field.name not in ("parts", "ledger", "steps")]
+        names = [field.name for field in fields(self) if field.name not in ("parts", "ledger", "steps", "box")]
         data = {
             "schema_version": SCHEMA_VERSION,
             "parts": [part.to_dict() for part in self.parts],
             **{name: getattr(self, name) for name in names},
             "ledger": None if self.ledger is None else asdict(self.ledger),
-            "steps": [asdict(step) for step in self.steps],
+            "steps": [_without_no_box(asdict(step)) for step in self.steps],
+            "box": self.box,
         }
+        data = _without_no_box(data)
         try:
             return json.dumps(data, ensure_ascii=False, allow_nan=False)
         except ValueError:
@@ -301,7 +305,7 @@ class Explanation:
             parts = [revived(one) for one in data["parts"]]
             ledger = Ledger.revived(data["ledger"])
             steps = tuple(ExplainedStep.revived(step) for step in data["steps"])
-            found = cls(**{**data, "parts": tuple(parts), "ledger": ledger, "steps": steps})
+            found = cls(**{**data, "parts": tuple(parts), "ledger": ledger, "steps": steps, "box": box_of(data)})
             found._check()
         return found
 
@@ -319,6 +323,11 @@ class Explanation:
         for ledger in (self.ledger, *(step.ledger for step in self.steps)):
             if ledger is not None:
                 check_sum(ledger)
+
+
+def _without_no_box(data: dict[str, Any]) -> dict[str, Any]:
+    """What is saved: a box only where there is one."""
+    return {name: value for name, value in data.items() if name != "box" or value is not None}
 
 
 def _strongest(part: Part, count: int = 2) -> list[str]:

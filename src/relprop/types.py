@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Kind = Literal["input", "bias", "constant", "unexplained"]
+Box = tuple[float, float, float, float]  # left, top, right and bottom edge, in a picture's own pixels
 KINDS: tuple[Kind, ...] = ("input", "bias", "constant", "unexplained")
 
 
@@ -151,11 +152,13 @@ class ExplainedStep:
     runner_up_probability: float | None = None
     ledger: Ledger | None = None
     baseline: float | None = None  # the value at the baseline, for methods that have one
+    box: Box | None = None  # where on a picture the number is read
 
     @classmethod
     def revived(cls, data: Mapping[str, Any]) -> ExplainedStep:
         """From what `dataclasses.asdict` made of one."""
-        return cls(**{**data, "tokens": tuple(data["tokens"]), "ledger": Ledger.revived(data["ledger"])})
+        own = {"tokens": tuple(data["tokens"]), "ledger": Ledger.revived(data["ledger"]), "box": box_of(data)}
+        return cls(**{**data, **own})
 
     @classmethod
     def joined(cls, pieces: Sequence[ExplainedStep]) -> ExplainedStep:
@@ -174,6 +177,14 @@ class ExplainedStep:
             ledger=Ledger.summed(ledgers) if len(ledgers) == len(pieces) else None,
             baseline=sum(baselines) if len(baselines) == len(pieces) else None,
         )
+
+
+def box_of(data: Mapping[str, Any]) -> Box | None:
+    """The box of a saved explanation or step, if it has one."""
+    if data.get("box") is None:
+        return None
+    left, top, right, bottom = data["box"]
+    return (left, top, right, bottom)
 
 
 def _table(rows: Sequence[tuple[str, float | None]]) -> str:

@@ -205,6 +205,21 @@ def gives_numbers(model: nn.Module) -> bool:
     return _is_for(model, "Prediction") or _is_for(model, "Regression")
 
 
+def detects_objects(model: nn.Module) -> bool:
+    """Whether the model proposes boxes, each with its class."""
+    return _is_for(model, "ObjectDetection")
+
+
+def segments(model: nn.Module) -> bool:
+    """Whether the model gives every pixel a class."""
+    return any(_is_for(model, f"{kind}Segmentation") for kind in ("Semantic", "Universal", "Instance"))
+
+
+def estimates_depth(model: nn.Module) -> bool:
+    """Whether the model gives every pixel a distance."""
+    return _is_for(model, "DepthEstimation")
+
+
 def _is_for(model: nn.Module, task: str) -> bool:
     """Whether it is, or derives from, a class of transformers for this task."""
     return any(kind.__name__.endswith(f"For{task}") for kind in type(model).__mro__)

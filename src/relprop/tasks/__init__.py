@@ -13,12 +13,15 @@ from torch import nn
 
 from relprop.engine.model_call import (
     answers_questions,
+    detects_objects,
+    estimates_depth,
     fills_masks,
     generates,
     gives_numbers,
     is_ctc,
     is_tagger,
     predicts_next_sentence,
+    segments,
 )
 from relprop.readers import Reader
 from relprop.readers.text import TextReader
@@ -51,7 +54,7 @@ def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
             from relprop.tasks.token import TokenScore
 
             return TokenScore(model, reader)
-        return ClassScore(model, reader)
+        return _picture_task(model, reader)
     if answers_questions(model):
         from relprop.tasks.answers import AnswerSpan
 
@@ -69,3 +72,20 @@ def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
 
         return TokenScore(model, reader)
     return ClassScore(model, reader)
+
+
+def _picture_task(model: nn.Module, reader: Reader[Any]) -> Task:
+    """The task of a model that reads no text: numbers of boxes or of pixels where it gives these, else of classes."""
+    if not (detects_objects(model) or segments(model) or estimates_depth(model)):
+        return ClassScore(model, reader)
+    from relprop.readers.image import ImageReader
+
+    if not isinstance(reader, ImageReader):
+        return ClassScore(model, reader)
+    if detects_objects(model):
+        from relprop.tasks.detection import DetectedObject
+
+        return DetectedObject(model, reader)
+    from relprop.tasks.regions import PixelNumber, RegionClass
+
+    return (RegionClass if segments(model) else PixelNumber)(model, reader)

@@ -56,7 +56,7 @@ def _parts(row: Any, steps: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
 
 def _step(one: Explanation, answer: Answered) -> ExplainedStep:
     assert answer.step is not None
-    return replace(answer.step, value=one.value, ledger=one.ledger, baseline=one.baseline)
+    return replace(answer.step, value=one.value, ledger=one.ledger, baseline=one.baseline, box=one.box)
 
 
 def step_of(target: str, index: int, probabilities: Tensor, named: Callable[[int], str]) -> ExplainedStep:

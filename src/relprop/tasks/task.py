@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from relprop.types import Attribution, ExplainedStep
+from relprop.types import Attribution, Box, ExplainedStep
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Answered:
     prediction: str = ""
     probability: float | None = None
     step: ExplainedStep | None = None  # where it is one of several numbers of the example; its value is not known yet
+    box: Box | None = None  # where on a picture it is read
 
 
 class Task(Protocol):

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from relprop.errors import InputError
 from relprop.part import Part, Words
-from relprop.render.image.overlay import ImageMap
+from relprop.render.image.overlay import LINE, ImageMap
+from relprop.types import Box
 
 Scores = NDArray[np.float64]
 
@@ -130,7 +131,19 @@ class ImagePart(Part):
             raise InputError("the picture is not saved with its numbers: load them with from_json(text, image=...)")
         scores = part.scores if part.frame == Frame(0, 0, *part.size) else part.map()
         told = (words.method, words.target, words.value, words.prediction, part.file, words.signed)
-        return ImageMap(np.asarray(part.image), scores, *told)
+        image = part.image if words.box is None else boxed(part.image, words.box)
+        return ImageMap(np.asarray(image), scores, *told)
+
+
+def boxed(image: Image.Image, box: Box) -> Image.Image:
+    """The picture with a box drawn on it, white between two black lines: seen on any ground."""
+    image, line = image.copy(), max(1, round(max(image.size) / LINE))
+    draw = ImageDraw.Draw(image)
+    left, top, right, bottom = (round(edge) for edge in box)
+    for out, colour in ((line, "black"), (0, "white"), (-line, "black")):
+        edges = (left - out, top - out, max(left - out, right - 1 + out), max(top - out, bottom - 1 + out))
+        draw.rectangle(edges, outline=colour, width=line)
+    return image
 
 
 def _interpolation(pixels: int, scores: int, low: float, high: float) -> Scores:
