@@ -431,12 +431,6 @@ class Unmodelled(nn.Module):
         return self.layer(x).softmax(-1)
 
 
-def test_an_output_that_the_rules_make_constant() -> None:
-    """Probabilities under the AH-rule are constant: the error says so and what to do."""
-    with pytest.raises(ModelError, match="explain the logit before the softmax or sigmoid"):
-        attribute(Unmodelled(), torch.ones(1, 3), 0, "lrp_ah")
-
-
 def test_a_broken_weight_is_named() -> None:
     """NaN in, an error that names the parameter out; never NaN scores."""
     model = Unmodelled()

@@ -73,6 +73,9 @@ _OWN = {"aten", "prims", "prim"}  # namespaces of torch's own operations
 # this is linear in x, with the gradient of the operation itself, and the entropy H(p) is a constant that it adds.
 SOFT_MAXIMA = ("logsumexp", "log_softmax", "logcumsumexp", "logaddexp")
 
+# A gate that ends a model, opened: it adds to its value at rest, which is a constant (`rulebook.output_gates`).
+OPENED = "opened_gate"
+
 # Operations where an operand that does not depend on the input adds a constant to the result.
 AFFINE = {
     "add", "sub", "rsub", "cat", "stack", "hstack", "vstack", "where", "masked_fill", "masked_scatter", "pad",
@@ -80,7 +83,7 @@ AFFINE = {
     "select_scatter", "copy", "fill", "zero", "maximum", "minimum", "max", "min", "amax", "batch_norm", "addmm",
     "baddbmm", "addbmm", "addcmul", "lerp", "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d", "layer_norm", "group_norm", "index_reduce", "constant_pad_nd", "block_diag",
-    "rounding", "addcdiv", "addmv", "addr", "norm_bias", *SOFT_MAXIMA,
+    "rounding", "addcdiv", "addmv", "addr", "norm_bias", OPENED, *SOFT_MAXIMA,
 }  # fmt: skip
 
 # Position of an additive bias among the arguments, and the dimension of the result that it spans.

@@ -11,9 +11,9 @@ from torch import nn
 from relprop.engine.capture import Capture, CaptureOptions
 from relprop.engine.flow import Flow
 from relprop.engine.map_order import MapOrder
-from relprop.engine.model_call import batch_of, call, check_finite, evaluating, read_target
+from relprop.engine.model_call import batch_of, call, check_finite, evaluating, read_target, warnings_of
 from relprop.engine.pass_cache import pass_key
-from relprop.engine.passes import example_axes, propagate, warnings_of
+from relprop.engine.passes import example_axes, propagate
 from relprop.engine.placement import reading_plans
 from relprop.engine.prediction import detached_target
 from relprop.engine.propagation import Propagation

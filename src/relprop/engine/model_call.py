@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from relprop.engine.leaves import batch_of as batch_of
 from relprop.engine.leaves import describes_other_inputs, explained_parts
 from relprop.engine.plain_calls import stoppable
 from relprop.engine.restoring import lock, restoring, undoing
-from relprop.engine.sources import MisfitError
+from relprop.engine.sources import MisfitError, Sources
 from relprop.engine.wrappers import arguments_of, rows_of_tokens, virtual_tokens
 from relprop.errors import ModelError, RelpropError
 from relprop.model_config import config_value
@@ -121,6 +121,19 @@ def unexplained_inputs(inputs: Mapping[str, Any]) -> list[str]:
                 "them: the scores are of the other inputs alone"
             )
     return sentences
+
+
+def warnings_of(sources: Sources, inputs: Mapping[str, Any], warnings: Sequence[str] = ()) -> tuple[str, ...]:
+    """What the scores do not cover, one sentence each."""
+    lost = [
+        f'the output depends on "{part}" in a way that could not be followed: no score covers it'
+        for part in sources.unfollowed
+    ]
+    mixed = [
+        f'"{part}" also enters the model in a way whose units could not be determined: the scores leave that share out'
+        for part in sorted({*sources.mixed, *sources.enters_elsewhere})
+    ]
+    return (*lost, *mixed, *unexplained_inputs(inputs), *warnings)
 
 
 def _holds_numbers(value: Any) -> bool:

@@ -30,9 +30,10 @@ from relprop.engine.model_call import (
     evaluating,
     read_target,
     tensors_in,
-    unexplained_inputs,
+    warnings_of,
     why_unreached,
 )
+from relprop.engine.output_gates import OutputGates, gates_behind
 from relprop.engine.pass_cache import cached_pass, pass_key, store_pass
 from relprop.engine.placement import axis_by_changes, reading_plans
 from relprop.engine.prediction import detached_target, predict, same_target
@@ -65,6 +66,7 @@ class _PassOptions:
     every_block: bool = False
     gradients: CapturedMaps | None = None  # of an earlier pass that carried the gradient
     double: bool = False
+    gates: OutputGates | None = None  # looked for at the end of the model
 
 
 def propagate(
@@ -151,12 +153,32 @@ def _first_fitting_pass(model: nn.Module, inputs: Mapping[str, Any], target: Any
     """The pass by the first reading plan that fits: a cached plan may not fit these inputs."""
     for plan in reading_plans(model, inputs, target, options.at):
         try:
-            return _Pass(model, inputs, plan, options).run(target)
+            return _reaching_pass(model, inputs, plan, target, options)
         except MisfitError as misfit:
             reason = misfit
     if isinstance(reason, UnreachedError):
         raise ModelError(str(reason))
     raise ModelError(f"no place to read scores from was found: {reason}")
+
+
+def _reaching_pass(
+    model: nn.Module, inputs: Mapping[str, Any], plan: ReadingPlan, target: Any, options: _PassOptions
+) -> Flow:
+    """The pass; where a gate ends the model (a probability), one with that gate open."""
+    try:
+        return _Pass(model, inputs, plan, options).run(target)
+    except UnreachedError:
+        if options.rules.carries != "gradient" or isinstance(target, Several):
+            raise
+    opened = frozenset[int]()
+    while True:
+        again = _Pass(model, inputs, plan, replace(options, gates=OutputGates(options.rules, opened)))
+        try:
+            return again.run(target)
+        except UnreachedError:
+            if again.behind <= opened:
+                raise
+            opened |= again.behind
 
 
 def _proved_axes(sources: Sequence[Source], examples: int, plan: ReadingPlan) -> tuple[dict[str, int], list[Source]]:
@@ -233,6 +255,8 @@ class _Pass:
             Capture(model, plan.blocks, batch_of(inputs), options.capture, self.rules) if options.capture else None
         )
         self.gradients = options.gradients
+        self.gates = options.gates
+        self.behind = frozenset[int]()  # the gates that the explained number is computed from
         self.keeper = LedgerKeeper(model, rules) if options.ledger else None
         self.states = BlockStates(model, plan.blocks, self.sources.placed) if options.every_block else None
 
@@ -248,6 +272,7 @@ class _Pass:
             outputs, chosen = self._forward(target)
             check_finite(self.model, chosen)
             if not chosen.value.requires_grad:
+                self.behind = gates_behind(chosen.value)
                 raise UnreachedError(why_unreached(chosen))
             guard_opaque(chosen.value, self.rules)
             share = None if self.states is None else self.states.finish(chosen.value)
@@ -355,7 +380,7 @@ class _Pass:
 
     def _forward(self, target: Any) -> tuple[Any, ChosenTarget]:
         """The outputs and the target. A target function of the caller runs under the rules too."""
-        observers = (self.sources, self.saver, self.capture, self.keeper, self.states)
+        observers = (self.sources, self.saver, self.capture, self.keeper, self.states, self.gates)
         given = self.sources.live_inputs(self.given)
         mode = Propagation(self.rules, [one for one in observers if one is not None], self.sources.live)
         try:
@@ -363,7 +388,8 @@ class _Pass:
                 outputs = call(self.model, given, target)
                 if self.saver is not None:
                     self.saver.close()
-                chosen = read_target(self.model, target, outputs, self.inputs) if is_own_function(target) else None
+                under_rules = is_own_function(target) or self.gates is not None
+                chosen = read_target(self.model, target, outputs, self.inputs) if under_rules else None
                 for one in (*tensors_in(outputs), *(() if chosen is None else (chosen.value,))):
                     mode.is_live(one)  # notes or refuses what was computed last where no rule applies
             self.mode = mode
@@ -375,16 +401,3 @@ class _Pass:
         if self.capture is not None:
             self.capture.finish(self.gradients)
         return outputs, read_target(self.model, target, outputs, self.inputs) if chosen is None else chosen
-
-
-def warnings_of(sources: Sources, inputs: Mapping[str, Any], warnings: Sequence[str] = ()) -> tuple[str, ...]:
-    """What the scores do not cover, one sentence each."""
-    lost = [
-        f'the output depends on "{part}" in a way that could not be followed: no score covers it'
-        for part in sources.unfollowed
-    ]
-    mixed = [
-        f'"{part}" also enters the model in a way whose units could not be determined: the scores leave that share out'
-        for part in sorted({*sources.mixed, *sources.enters_elsewhere})
-    ]
-    return (*lost, *mixed, *unexplained_inputs(inputs), *warnings)

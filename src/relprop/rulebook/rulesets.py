@@ -133,7 +133,7 @@ _LINEAR = {
     "fft_fftshift", "fft_ifftshift", "stft", "istft", "batch_norm", "native_batch_norm", "embedding", "embedding_bag",
     "one_hot", "nll_loss", "checkpoint", "as_strided", "requires_grad_", "complex", "len", "size", "dim",
     "is_floating_point", "segment_reduce", "sparse_mm", "block_diag", "cartesian_prod", "combinations", "lerp",
-    "equal_shares", "same_root_sum", "centre", "shift", "norm_bias", *ops.SOFT_MAXIMA,
+    "equal_shares", "same_root_sum", "centre", "shift", "norm_bias", ops.OPENED, *ops.SOFT_MAXIMA,
     "cdist",  # a length of a difference: of degree 1
 }  # fmt: skip
 
