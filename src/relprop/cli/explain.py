@@ -65,8 +65,8 @@ def explain(
     target: Annotated[
         list[str] | None,
         typer.Option(
-            help="Class name or index; 'A,B' for a difference; 'WORD,LABEL' for labels of words; several are compared. "
-            "Default: predicted."
+            help="Class name or index; 'A,B' for a difference; 'WORD,LABEL' for labels of words; 'OBJECT,CLASS' or "
+            "'X:Y,CLASS' for objects and places of a picture; several are compared. Default: predicted."
         ),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge sub-words to words.")] = False,
@@ -134,6 +134,7 @@ def explain(
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
     whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     read = label_target if is_tagger(explainer.model) else class_target
+    read = place_target if getattr(explainer.task, "takes_places", False) else read
     targets = [one if one in whole else read(one, explainer.labels) for one in target] if target else [None]
     reads = explainer.reader.name
     if reads == "texts" and not other and not paths and text is not None and (hint := givens.hint(text)):
@@ -252,3 +253,18 @@ def label_target(target: str, labels: dict[int, str]) -> object:
     word = ",".join(rest)
     characters = re.fullmatch(r"([0-9]+):([0-9]+)", word.strip())
     return (int(characters[1]), int(characters[2])) if characters else word, label
+
+
+def place_target(target: str, labels: dict[int, str]) -> object:
+    """'cat' alone, '3,cat' for an object, '120:80,cat' at a point, '10:20:90:60,cat' in a box; 'cat,dog' at either end.
+
+    A place may stand alone.
+    """
+    where, *classes = (part.strip() for part in target.split(","))
+    if target in labels.values() or not re.fullmatch(r"[0-9]+|[0-9.]+(:[0-9.]+){1,3}", where):
+        return class_target(target, labels)
+    numbers = tuple(float(one) if "." in one else int(one) for one in where.split(":"))
+    label = classes[0] if len(classes) == 1 else tuple(classes)
+    if len(numbers) == 1:
+        return (numbers[0], label) if classes else numbers[0]
+    return (numbers, label) if classes else numbers

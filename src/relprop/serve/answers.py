@@ -47,7 +47,7 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
         return {**common, "text": one.text, "units": [asdict(unit) for unit in units], "scores": scores, **own}
     part = one.parts[0].to_dict()
     if len(one.parts) == 1 and part["kind"] == "image":
-        return {**common, **part, "name": part["file"]}
+        return {**common, **part, "name": part["file"], **({} if one.box is None else {"box": one.box})}
     if len(one.parts) == 1 and part["kind"] == "graph":
         return {**common, **part, "edge_scores": part["edges"]}
     return dict(json.loads(one.to_json()))

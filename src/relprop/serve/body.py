@@ -17,7 +17,7 @@ from relprop.serve.limits import Limits, RefusedError, numbered, too_large
 from relprop.serve.options import options_schema, typed_options
 
 ClassName = int | str
-Term = ClassName | tuple[ClassName, ClassName]
+Term = ClassName | tuple[ClassName, ClassName] | tuple[float, float] | tuple[float, float, float, float] | None
 BodyKind = TypeVar("BodyKind", bound="Body")
 METHOD_SCHEMA: dict[str, Any] = {"enum": METHODS.names()}
 INSTANCES_SCHEMA: dict[str, Any] = {"items": INSTANCE_SCHEMA}
@@ -36,10 +36,11 @@ class Parameters(BaseModel):
         description="Several at once: each explanation is then a list, in this order.",
         json_schema_extra={"items": {"type": "string", **METHOD_SCHEMA}},
     )
-    target: ClassName | tuple[Term, Term] | None = Field(
+    target: ClassName | tuple[Term, Term] | tuple[float, float, float, float] | None = Field(
         None,
         description="A class by name or index, a pair for their difference; a word, or its characters, and a label, or "
-        "a pair of labels; the number of a mask and a token; default: the predicted one.",
+        "a pair of labels; the number of a mask and a token; an object of a picture, or a place on it ([x, y] or "
+        "[left, top, right, bottom]), and a class; default: the predicted one.",
     )
     generate: int | None = Field(
         None, ge=1, le=200, description="Explain each of so many tokens that the model writes (texts, transcripts)."

@@ -77,6 +77,7 @@ class DetectedObject:
     """
 
     name = "images"
+    takes_places = True
 
     def __init__(self, model: nn.Module, reader: ImageReader) -> None:
         self.model = model

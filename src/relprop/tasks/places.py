@@ -34,6 +34,7 @@ class Place:
     box: Box  # of a point the pixel that holds it
     name: str
     mask: Mask | None = None  # [height, width]
+    point: bool = False  # it lies in one cell of every grid
 
     def cells(self, shape: Sequence[int], frame: Frame) -> Tensor:
         """Which cells of a grid over the frame have their middle here; at least the nearest one: [rows, columns]."""
@@ -46,7 +47,8 @@ class Place:
             tall, wide = self.mask.shape
             at = np.ix_(np.clip(down.astype(int), 0, tall - 1), np.clip(across.astype(int), 0, wide - 1))
             inside &= self.mask[at]
-        if not inside.any():
+        if self.point or not inside.any():
+            inside[:] = False
             nearest = np.abs(down - (top + bottom) / 2).argmin(), np.abs(across - (left + right) / 2).argmin()
             inside[nearest] = True
         return torch.from_numpy(inside)
@@ -78,7 +80,7 @@ def place_of(given: Any, size: tuple[int, int]) -> Place:
             raise TargetError(
                 f"the point ({x:g}, {y:g}) lies outside of the picture, which is {width} x {height} pixels"
             )
-        return Place((x, y, x + 1, y + 1), f"({x:g}, {y:g})")
+        return Place((x, y, x + 1, y + 1), f"({x:g}, {y:g})", point=True)
     left, top, right, bottom = numbers
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
         raise TargetError(

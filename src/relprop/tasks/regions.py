@@ -57,6 +57,7 @@ class PixelNumber:
     """What a model of pictures says per pixel: the depth. `target`: a place, None for the whole picture."""
 
     name = "images"
+    takes_places = True
     what = DEPTH
 
     def __init__(self, model: nn.Module, reader: ImageReader) -> None:
@@ -186,7 +187,8 @@ class _Segments:
         logits, masks, classes = (outputs.get(name) for name in (CLASSES, MASKS, QUERIES))
         if masks is not None and classes is not None:
             each = classes.softmax(-1)[:, :-1, None, None] * masks.sigmoid()[:, None]
-            return cls(row, each.sum(0), each)
+            scores = each.sum(0)
+            return cls(row, scores / scores.sum(0).clamp_min(1e-30), each)
         if logits is None or logits.dim() != 3:
             raise ModelError(
                 "a model of segments gives logits [classes, rows, columns], or masks_queries_logits and "
@@ -220,6 +222,10 @@ class _Segments:
         best, against = (
             None if one is None else int(self.masks[:, one][:, cells].mean(1).argmax()) for one in (index, other)
         )
+        if best == against:
+            raise TargetError(
+                "the same proposed mask says both classes there, so that their difference is 0: name another"
+            )
         return RegionMean(MASKS, cells, best, against)
 
 
