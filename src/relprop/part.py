@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from relprop.errors import InputError
-from relprop.types import Box
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +24,7 @@ class Words:
     prediction: str = ""  # for instance "positive (0.98)"
     signed: bool = True  # False for scores that only say how much, not for or against
     shares: bool = True  # the scores are shares of the value, so that their sum says how much they account for
-    box: Box | None = None  # on a picture, where the value is read
+    box: tuple[float, float, float, float] | None = None  # on a picture, where the value is read
 
 
 class Part(ABC):

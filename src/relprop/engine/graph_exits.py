@@ -26,6 +26,7 @@ class GraphExits:
 
     def __init__(self, is_live: Callable[[Tensor], bool]) -> None:
         self.warnings: list[str] = []
+        self._unreached: set[str] = set()  # warnings of results that no relevance has reached yet
         self._is_live = is_live
         # Per value that left the graph: how it left, and whether it is a maximum.
         self._exited: dict[int, tuple[ref[Tensor], str, bool]] = {}
@@ -35,19 +36,20 @@ class GraphExits:
         self._exited.clear()
         self._aliases.clear()
 
-    def warn(self, sentence: str) -> None:
+    @property
+    def reached_warnings(self) -> list[str]:
+        """The warnings, after the backward pass: without those of results that no relevance reached."""
+        return [sentence for sentence in self.warnings if sentence not in self._unreached]
+
+    def warn(self, sentence: str, result: Any = None) -> None:
+        """Warn; of a `result`, only if relevance reaches it: what feeds a gate or a loss alone changes no score."""
         if sentence not in self.warnings:
             self.warnings.append(sentence)
-
-    def warn_if_reached(self, results: list[Tensor], what: str) -> None:
-        """Warn in the backward pass, if relevance reaches one: a loss beside the explained number is harmless."""
-
-        def warn(flowing: Tensor) -> None:
-            if torch.count_nonzero(flowing):
-                self.warn(f"{what}: its gradient was taken")
-
-        for tensor in results:
-            tensor.register_hook(warn)
+            self._unreached |= {sentence} if isinstance(result, Tensor) and result.requires_grad else set()
+        elif not isinstance(result, Tensor) or not result.requires_grad:
+            self._unreached.discard(sentence)
+        if sentence in self._unreached:
+            result.register_hook(_forgetting(self._unreached, sentence))
 
     def check_number(self, op: Op, result: Any) -> None:
         """Warn if a live tensor is read as a plain number, which cannot be followed."""
@@ -99,10 +101,11 @@ class GraphExits:
                 kept = op.name in ("max", "amax") or (maximum and op.name in _KEEPS_MAXIMUM)
                 self._exited[id(tensor)] = (ref(tensor), how, kept)
 
-    def check_operands(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Warn if a live call has an operand that left the graph."""
+    def doubts(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+        """What is to be warned of if a live call has an operand that left the graph."""
         if not self._exited or op.name in VALUELESS or op.name in _COMPARES:
-            return
+            return []
+        sentences = []
         for tensor in tensors((*args[:1], *kwargs.values()) if op.name in LIKE else (*args, *kwargs.values())):
             if tensor.requires_grad or not self.has_exited(tensor):
                 continue
@@ -110,7 +113,10 @@ class GraphExits:
             shift = maximum and op.name == "sub"  # of a softmax written by hand: it does not change the result
             index = op.name in _INDEXES and not tensor.is_floating_point()
             if not shift and not index:
-                self.warn(f'a live tensor was read {how}, and "{op.name}"{location()} used the result as a constant')
+                sentences.append(
+                    f'a live tensor was read {how}, and "{op.name}"{location()} used the result as a constant'
+                )
+        return sentences
 
     def check_written(self, op: Op, target: Tensor) -> None:
         if self.has_exited(target) and "data" in self._exited[id(target)][1]:
@@ -129,3 +135,13 @@ class GraphExits:
         """Warn at `x.data = y` for a live x."""
         if getattr(getattr(func, "__self__", None), "__name__", "") == "data" and self._is_live(args[0]):
             self.warn(f'"data"{location()} of a live tensor was assigned to: relevance flows as if it had not been')
+
+
+def _forgetting(unreached: set[str], sentence: str) -> Callable[[Tensor], None]:
+    """A hook that refers to no tensor: one that leads to a live tensor keeps its graph for ever."""
+
+    def arrived(relevance: Tensor) -> None:
+        if sentence in unreached and bool(relevance.any()):
+            unreached.discard(sentence)
+
+    return arrived

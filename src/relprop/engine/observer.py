@@ -60,3 +60,8 @@ class Observer:
 
     def after_claimed_write(self, result: Tensor, tensor: Tensor) -> None:
         """After the result of a claimed call was written to a tensor."""
+
+
+def within(observer: Observer, run: Run) -> Run:
+    """The call as an observer makes it."""
+    return lambda op, args, kwargs: observer.around_call(op, args, kwargs, run)

@@ -262,7 +262,7 @@ class _Pass:
 
     @property
     def _result_fields(self) -> dict[str, Any]:
-        told = [] if self.mode is None else self.mode.warnings
+        told = [] if self.mode is None else self.mode.reached_warnings
         warnings = warnings_of(self.sources, self.inputs, told)
         return {"one_stream": self.plan.one_stream, "warnings": warnings, "double": self.double}
 

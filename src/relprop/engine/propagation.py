@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from relprop.deadline import check_deadline
@@ -20,7 +18,8 @@ from relprop.engine.graph_exits import CASTS_TO_INTEGERS, GraphExits
 from relprop.engine.in_place_writes import InPlaceWrites
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
-from relprop.engine.observer import Observer, Run
+from relprop.engine.observer import Observer, Run, within
+from relprop.engine.quantised_calls import WITHOUT_RULES
 from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, location, refusal, with_gradient
 from relprop.engine.restoring import default_hooks, forget_undo, leave_mode, note_undo
 from relprop.engine.saved_tensors import SavedTensor, saved_values
@@ -28,7 +27,7 @@ from relprop.engine.tensor_notes import copy_note
 from relprop.engine.weak_callbacks import weak_method
 from relprop.errors import InputError
 from relprop.ops import VALUELESS, Op, exponential, op_of, positional, take_inplace
-from relprop.rulebook import elementwise, norm
+from relprop.rulebook import elementwise
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.relevance_flow import NoGradientError
 from relprop.rulebook.rulesets import CUTS, QUANTISED, Expand, RuleSet
@@ -67,6 +66,11 @@ class Propagation(TorchFunctionMode):
     @property
     def warnings(self) -> list[str]:
         return [*self._exits.warnings, *self._lineage.unrecognised]
+
+    @property
+    def reached_warnings(self) -> list[str]:
+        """After the backward pass: those that concern what relevance flowed through."""
+        return [*self._exits.reached_warnings, *self._lineage.unrecognised]
 
     # Entering and leaving.
 
@@ -194,7 +198,7 @@ class Propagation(TorchFunctionMode):
     def _unruled(self, below: Observer, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """A call below the place where scores are read: no rule applies."""
         op, args, kwargs = take_inplace(op, args, kwargs)
-        function = _PLAIN.get(op.name, op.function)
+        function = WITHOUT_RULES.get(op.name, op.function)
         if op.reshapes:
             self.writes.before_write(args[0])
         target = args[0] if op.in_place and not op.reshapes else None
@@ -232,8 +236,13 @@ class Propagation(TorchFunctionMode):
     def _live(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with live tensors."""
         gated = self.rules.get(op.name) is elementwise.constant_grid  # the sampling positions are constant anyway
-        self._exits.check_operands(op, args[:1] if gated else args, kwargs)
-        op, args, kwargs = take_inplace(op, args, kwargs)
+        doubts = self._exits.doubts(op, args[:1] if gated else args, kwargs)
+        result = self._live_call(*take_inplace(op, args, kwargs))
+        for sentence in doubts:
+            self._exits.warn(sentence, result)
+        return result
+
+    def _live_call(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if op.reshapes:
             self.writes.before_write(args[0])
             result = op.function(*args, **kwargs)
@@ -267,7 +276,7 @@ class Propagation(TorchFunctionMode):
     def _observed(self) -> Run:
         run: Run = self._run
         for observer in self._wrapping:
-            run = _within(observer, run)
+            run = within(observer, run)
         return run
 
     def _activation(self, op: Op, result: Any, target: Tensor | None, before: Tensor | None, run: Run) -> Any:
@@ -347,8 +356,9 @@ class Propagation(TorchFunctionMode):
             return guard(with_gradient(op, args, kwargs, result), op, self.rules, lacking)
         if self.rules.lacks(op.name):
             return guard(result, op, self.rules, f'which "{self.rules.name}" has no rule for, only for others like it')
-        if self.rules.takes_gradient_of(op.name) and op.name not in VALUELESS and (reached := live_tensors(result)):
-            self._exits.warn_if_reached(reached, f'"{op.name}"{location()} has no rule under "{self.rules.name}"')
+        if self.rules.takes_gradient_of(op.name) and op.name not in VALUELESS and live_tensors(result):
+            said = f'"{op.name}"{location()} has no rule under "{self.rules.name}": its gradient was taken'
+            self._exits.warn(said, live_tensors(result)[0])
         if op.custom and op.name not in self._has_gradient:
             self._has_gradient[op.name] = flows_back(result, args)
         if not self._has_gradient.get(op.name, True):
@@ -388,13 +398,3 @@ class Propagation(TorchFunctionMode):
                 value, read = type(value)(inner), read or inner_read
             current.append(value)
         return tuple(current), read
-
-
-def _within(observer: Observer, run: Run) -> Run:
-    return lambda op, args, kwargs: observer.around_call(op, args, kwargs, run)
-
-
-# Replacements for calls without a gradient or with a wrong one, also where no rule applies.
-_PLAIN = {name: rule.function for name, rule in QUANTISED.items()} | {
-    "batch_norm": partial(norm.batch_norm, F.batch_norm)
-}
