@@ -88,3 +88,34 @@ def test_a_packed_sequence_is_refused() -> None:
 
     with pytest.raises(relprop.errors.RelpropError, match="packed sequence"):
         relprop.attribute(Packed("lstm"), IDS, 1, "lrp_conservative")
+
+
+CELLS = {"lstm": nn.LSTMCell, "gru": nn.GRUCell, "tanh": nn.RNNCell,
+         "relu": lambda *a, **k: nn.RNNCell(*a, nonlinearity="relu", **k)}  # fmt: skip
+
+
+@pytest.mark.parametrize("rules", ["lrp_conservative", "attn_lrp", "lrp", "lrp_ah_ln"])
+@pytest.mark.parametrize("kind", CELLS)
+def test_cells_are_as_their_layer(kind: str, rules: str) -> None:
+    """nn.LSTMCell and the like, called step by step with the layer's weights."""
+
+    class ByCells(Reader):
+        def __init__(self, kind: str) -> None:
+            super().__init__(kind)
+            self.cell = CELLS[kind](8, 6).double()
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+                getattr(self.cell, name).data = getattr(self.layer, f"{name}_l0").data
+
+        def forward(self, input_ids: Tensor) -> Tensor:
+            x, state, outputs = self.table(input_ids), None, []
+            for step in x.unbind(1):
+                state = self.cell(step, state)
+                outputs.append(state[0] if isinstance(state, tuple) else state)
+            output = torch.stack(outputs, 1)
+            return self.head((torch.softmax(output @ output.mT, -1) @ output).mean(1))
+
+    model, twin = Reader(kind), ByCells(kind)
+    assert torch.allclose(model(**IDS), twin(**IDS), atol=1e-12)
+    found, expected = (relprop.attribute(one, IDS, 1, rules) for one in (twin, model))
+    assert not found.warnings
+    assert (found.scores - expected.scores).abs().max() <= 1e-9 * expected.scores.abs().max()

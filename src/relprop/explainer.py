@@ -150,7 +150,8 @@ class Explainer:
         if question is not None or context is not None:
             given = self._question(given, question, context)
         methods = list(method) if isinstance(method, list | tuple) else [method]
-        several = as_list(given)
+        one = getattr(self.reader, "is_one", None)  # a list of pictures is one video
+        several = None if one is not None and one(given) else as_list(given)
         single, every = several is None, [given] if several is None else several
         _check(special, batch_size, max_length, methods)
         _check_options(methods, options, self.__call__)

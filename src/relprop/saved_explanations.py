@@ -27,6 +27,7 @@ _COMMON = ("method", "target", "value", "prediction", "probability", "ledger", "
 _PARTS = {
     "text": "relprop.render.text.part:TextPart",
     "image": "relprop.render.image.part:ImagePart",
+    "video": "relprop.render.video.part:VideoPart",
     "graph": "relprop.render.graph.part:GraphPart",
     "audio": "relprop.render.audio.part:AudioPart",
     "series": "relprop.render.series.part:SeriesPart",

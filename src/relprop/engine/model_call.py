@@ -233,6 +233,11 @@ def estimates_depth(model: nn.Module) -> bool:
     return _is_for(model, "DepthEstimation")
 
 
+def reads_videos(model: nn.Module) -> bool:
+    """Whether the model reads frames one after the other."""
+    return _is_for(model, "VideoClassification")
+
+
 def _is_for(model: nn.Module, task: str) -> bool:
     """Whether it is, or derives from, a class of transformers for this task."""
     return any(kind.__name__.endswith(f"For{task}") for kind in type(model).__mro__)

@@ -68,8 +68,7 @@ class Propagation(TorchFunctionMode):
         return [*self._exits.warnings, *self._lineage.unrecognised]
 
     @property
-    def reached_warnings(self) -> list[str]:
-        """After the backward pass: those that concern what relevance flowed through."""
+    def reached_warnings(self) -> list[str]:  # after the backward pass
         return [*self._exits.reached_warnings, *self._lineage.unrecognised]
 
     # Entering and leaving.
@@ -235,8 +234,8 @@ class Propagation(TorchFunctionMode):
 
     def _live(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with live tensors."""
-        gated = self.rules.get(op.name) is elementwise.constant_grid  # the sampling positions are constant anyway
-        doubts = self._exits.doubts(op, args[:1] if gated else args, kwargs)
+        gated = self.rules.get(op.name) is elementwise.constant_grid
+        doubts = self._exits.doubts(op, args[:1] if gated else args, kwargs)  # sampling positions are constant anyway
         result = self._live_call(*take_inplace(op, args, kwargs))
         for sentence in doubts:
             self._exits.warn(sentence, result)

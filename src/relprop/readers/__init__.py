@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from relprop.engine.model_call import generates
+from relprop.engine.model_call import generates, reads_videos
 from relprop.engine.wrappers import arguments_of
 from relprop.model_config import config_value
 from relprop.readers.reader import Reader, read_all
@@ -51,8 +51,12 @@ def reader_of(model: nn.Module, processor: Any, columns: Sequence[str] | None = 
 
 
 def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
-    """The reader of what the model is given: a picture, a sound or a text."""
+    """The reader of what the model is given: a picture, a video, a sound or a text."""
     processor = as_processor(model, processor)
+    if reads_videos(model):
+        from relprop.readers.video import VideoReader
+
+        return VideoReader(model, processor)
     if "pixel_values" in (getattr(processor, "model_input_names", None) or []):
         from relprop.readers.image import ImageReader
 

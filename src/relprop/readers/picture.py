@@ -26,12 +26,12 @@ TURNED = "the image processor turns or mirrors the picture: scores cannot be put
 def opened_picture(given: object) -> Picture:
     """A path, a Pillow image or an array as a picture of three colours, turned upright."""
     if isinstance(given, str | os.PathLike):
-        with _reading(f'"{os.fsdecode(given):.200}"'), Image.open(given) as image:
+        with reading(f'"{os.fsdecode(given):.200}"'), Image.open(given) as image:
             if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
                 raise Image.DecompressionBombError  # Pillow itself only warns up to twice of it
             return _upright(image)
     if isinstance(given, Image.Image):
-        with _reading("the image"):
+        with reading("the image"):
             return _upright(given)
     if isinstance(given, Tensor):
         given = _as_array(given)
@@ -41,7 +41,7 @@ def opened_picture(given: object) -> Picture:
 
 
 @contextmanager
-def _reading(name: str) -> Iterator[None]:
+def reading(name: str) -> Iterator[None]:
     """What Pillow cannot read, said in a sentence: damaged files make it raise errors of every kind."""
     try:
         yield

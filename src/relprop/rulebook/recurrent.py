@@ -40,6 +40,31 @@ def rnn_relu(x: Tensor, hx: Any, weights: Any, *settings: Any) -> tuple[Tensor, 
     return output, hidden
 
 
+def lstm_cell(x: Tensor, hx: Any, *weights: Any) -> States:
+    """`torch.lstm_cell` written out."""
+    return _lstm_step(x, tuple(hx), _cell_weights(weights))
+
+
+def gru_cell(x: Tensor, hx: Tensor, *weights: Any) -> Tensor:
+    """`torch.gru_cell` written out."""
+    return _gru_step(x, (hx,), _cell_weights(weights))[0]
+
+
+def rnn_tanh_cell(x: Tensor, hx: Tensor, *weights: Any) -> Tensor:
+    """`torch.rnn_tanh_cell` written out."""
+    return torch.tanh(_rnn_sum(x, (hx,), _cell_weights(weights)))
+
+
+def rnn_relu_cell(x: Tensor, hx: Tensor, *weights: Any) -> Tensor:
+    """`torch.rnn_relu_cell` written out."""
+    return torch.relu(_rnn_sum(x, (hx,), _cell_weights(weights)))
+
+
+def _cell_weights(weights: tuple[Any, ...]) -> Weights:
+    """The weights of a cell: its two biases may be missing, and it has no projection."""
+    return [*weights, None, None, None][:5]
+
+
 def _lstm_step(x: Tensor, states: States, weights: Weights) -> States:
     """c = f c + i g, h = o tanh(c), with the gates i, f, o = sigmoid(...) and g = tanh(...)."""
     h, c = states

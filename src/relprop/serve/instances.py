@@ -16,6 +16,7 @@ from relprop.serve.limits import Limits, too_large
 _ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[A-Za-z*]")
 _RING_END = re.compile(r"%\(\d+\)|%\d\d|\d")
 _BRACKETS = re.compile(r"\[[^\[\]]*\]")
+FRAMES = 256  # of a video
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # By a model's kind: the names of its texts, and the message where something else is given.
 TEXTS = {"texts": ("text", "pair"), "language": ("text",), "questions": ("question", "context"), "graphs": ("smiles",)}
@@ -28,6 +29,7 @@ EXPECTED = {
     "texts": 'a text, ["text", "second text"] or {"text": "..."}',
     "language": 'a text or {"text": "..."}',
     "questions": '["question", "context"] or {"question": "...", "context": "..."}',
+    "videos": '{"b64": "..."}, an animated GIF or WebP in base64',
     "images": '{"b64": "..."} or {"image": {"b64": "..."}}, a picture\'s file in base64',
     "graphs": 'a SMILES, {"smiles": "..."}, or for superpixels a picture as {"b64": "..."}',
 }
@@ -64,8 +66,8 @@ ExplainerInput = str | tuple[str, ...] | Image.Image | BytesIO | dict[str, Any]
 def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
     """The text, pair, picture or SMILES. Of a picture only the header is read here: reading it all is work."""
     encoded = _base64_of(instance)
-    if encoded is not None and kind in ("images", "graphs"):
-        return _opened_picture(encoded, limits.pixels if kind == "images" else limits.region_pixels)
+    if encoded is not None and kind in ("images", "videos", "graphs"):
+        return _opened_picture(encoded, limits.region_pixels if kind == "graphs" else limits.pixels)
     if encoded is not None and kind == "sounds":
         return _opened_sound(encoded, limits.sound)
     if kind in ("series", "rows") and (numbers := _numbers_of(kind, instance, limits)) is not None:
@@ -131,6 +133,8 @@ def _opened_picture(encoded: str, most: int) -> Image.Image:
     if picture.width * picture.height > most:
         size = f"{picture.width} x {picture.height} pixels"
         raise too_large(f"the picture has {size}; at most {most:,} are taken: make it smaller")
+    if (frames := getattr(picture, "n_frames", 1)) > FRAMES:
+        raise too_large(f"the file has {frames:,} frames; at most {FRAMES} are taken")
     return picture
 
 

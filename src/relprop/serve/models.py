@@ -99,7 +99,7 @@ class ServedModel:
         """What the page asks for; a graph comes from a SMILES or a picture's superpixels."""
         reads = config_value(self.explainer.model, "reads", "")
         inputs = {"texts": "text", "language": "text", "questions": "question", "images": "picture", "sounds": "sound"}
-        inputs |= {"series": "table", "rows": "table"}
+        inputs |= {"series": "table", "rows": "table", "videos": "picture"}
         return inputs.get(self.kind) or ("picture" if reads == "superpixels" else "smiles")
 
     def check(self, request: ExplainRequest, words: bool) -> None:

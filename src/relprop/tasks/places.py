@@ -28,7 +28,7 @@ _FORMS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class PicturePlace:
     """Where on a picture, with its name."""
 
     box: Box  # of a point the pixel that holds it
@@ -66,7 +66,7 @@ def is_place(given: object) -> bool:
     return isinstance(given, np.ndarray | Tensor)
 
 
-def place_of(given: Any, size: tuple[int, int]) -> Place:
+def place_of(given: Any, size: tuple[int, int]) -> PicturePlace:
     """A place on a picture of this width and height. Raises for one outside of it."""
     width, height = size
     if not is_place(given):
@@ -80,16 +80,16 @@ def place_of(given: Any, size: tuple[int, int]) -> Place:
             raise TargetError(
                 f"the point ({x:g}, {y:g}) lies outside of the picture, which is {width} x {height} pixels"
             )
-        return Place((x, y, x + 1, y + 1), f"({x:g}, {y:g})", point=True)
+        return PicturePlace((x, y, x + 1, y + 1), f"({x:g}, {y:g})", point=True)
     left, top, right, bottom = numbers
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
         raise TargetError(
             f"a box is (left, top, right, bottom) within the picture, which is {width} x {height} pixels; got {given}"
         )
-    return Place((left, top, right, bottom), told(left, top, right, bottom))
+    return PicturePlace((left, top, right, bottom), told(left, top, right, bottom))
 
 
-def _masked(mask: NDArray[Any], size: tuple[int, int]) -> Place:
+def _masked(mask: NDArray[Any], size: tuple[int, int]) -> PicturePlace:
     width, height = size
     if mask.shape != (height, width) or mask.dtype.kind not in "bui" or not mask.any():
         raise TargetError(
@@ -98,7 +98,7 @@ def _masked(mask: NDArray[Any], size: tuple[int, int]) -> Place:
         )
     rows, columns = np.nonzero(mask.any(1))[0], np.nonzero(mask.any(0))[0]
     box = (float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1))
-    return Place(box, f"a mask of {int((mask != 0).sum())} pixels", mask != 0)
+    return PicturePlace(box, f"a mask of {int((mask != 0).sum())} pixels", mask != 0)
 
 
 def told(left: float, top: float, right: float, bottom: float) -> str:

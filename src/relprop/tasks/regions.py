@@ -18,7 +18,7 @@ from relprop.readers import read_all
 from relprop.readers.image import ImageReader, PixelRow
 from relprop.render.image.part import Frame
 from relprop.targets import class_index
-from relprop.tasks.places import Place, asked_outputs, is_place, place_of
+from relprop.tasks.places import PicturePlace, asked_outputs, is_place, place_of
 from relprop.tasks.steps import step_of
 from relprop.tasks.task import Answered, Query
 from relprop.types import Attribution
@@ -156,7 +156,9 @@ class RegionClass(PixelNumber):
         count = f"sum of {len(steps)} classes" if len(steps) > 1 else "the only class"
         return Query(picture.row, None, Answered(count, said), tuple(steps))
 
-    def _region(self, picture: _Segments, place: Place, cells: Tensor, index: int, other: int | None = None) -> Query:
+    def _region(
+        self, picture: _Segments, place: PicturePlace, cells: Tensor, index: int, other: int | None = None
+    ) -> Query:
         difference = "" if other is None else f" - {self._name(other)}"
         target = f"{self._name(index)}{difference} at {place.name}"
         probabilities = picture.over(cells)
@@ -205,7 +207,7 @@ class _Segments:
         """Each class's mean probability over some cells."""
         return self.scores[:, cells].mean(1)
 
-    def place(self, cells: Tensor) -> Place:
+    def place(self, cells: Tensor) -> PicturePlace:
         """Cells as a place on the picture."""
         rows, columns = torch.nonzero(cells.any(1)).flatten(), torch.nonzero(cells.any(0)).flatten()
         frame: Frame = self.row.frame
@@ -213,7 +215,7 @@ class _Segments:
             ((frame.top, frame.bottom), cells.shape[0]), ((frame.left, frame.right), cells.shape[1])))  # fmt: skip
         box = (across[int(columns[0])], down[int(rows[0])], across[int(columns[-1]) + 1], down[int(rows[-1]) + 1])
         share = 100 * float(cells.double().mean())
-        return Place(tuple(map(float, box)), f"{share:.0f} % of the picture")  # type: ignore[arg-type]
+        return PicturePlace(tuple(map(float, box)), f"{share:.0f} % of the picture")  # type: ignore[arg-type]
 
     def number(self, cells: Tensor, index: int, other: int | None) -> RegionMean:
         """What is explained: the class's own map, or the proposed mask that says the class there."""
@@ -229,11 +231,11 @@ class _Segments:
         return RegionMean(MASKS, cells, best, against)
 
 
-def whole(row: PixelRow) -> Place:
+def whole(row: PixelRow) -> PicturePlace:
     """The whole picture."""
     width, height = row.picture.size
-    return Place((0.0, 0.0, float(width), float(height)), "the whole picture")
+    return PicturePlace((0.0, 0.0, float(width), float(height)), "the whole picture")
 
 
-def _drawn(place: Place, target: object) -> tuple[float, float, float, float] | None:
+def _drawn(place: PicturePlace, target: object) -> tuple[float, float, float, float] | None:
     return None if target is None else place.box

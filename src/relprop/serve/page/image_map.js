@@ -62,7 +62,8 @@ function pictured(canvas, bitmap) {
   return pen;
 }
 
-function paint(canvas, bitmap, { scores, frame, size }, signed) {
+function paint(canvas, bitmap, explanation, signed) {
+  const { scores, frame, size } = explanation;
   const pen = pictured(canvas, bitmap);
   const image = pen.getImageData(0, 0, canvas.width, canvas.height);
   const film = filmOf(signed);
@@ -77,6 +78,17 @@ function paint(canvas, bitmap, { scores, frame, size }, signed) {
     }
   }
   pen.putImageData(image, 0, 0);
+  for (const { box } of [explanation, ...(explanation.steps ?? [])]) if (box) outline(pen, box, size);
+}
+
+/** Where the explained number is read, white within black. */
+function outline(pen, box, [width, height]) {
+  const [left, top, right, bottom] = box.map((edge, i) => edge / (i % 2 ? height : width)
+    * (i % 2 ? pen.canvas.height : pen.canvas.width));
+  for (const [style, line] of [['black', 5], ['white', 2]]) {
+    Object.assign(pen, { strokeStyle: style, lineWidth: line });
+    pen.strokeRect(left, top, right - left, bottom - top);
+  }
 }
 
 /** For each pixel the two scores it lies between and how far; null where the model does not see. */
