@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.backward_pass import backward
+from relprop.engine.batch_axes import PERIOD, common_axis, proved_axes
 from relprop.engine.block_states import BlockStates, stacked
 from relprop.engine.capture import Capture, CaptureOptions
 from relprop.engine.captured_maps import CapturedMaps
@@ -48,8 +49,6 @@ from relprop.rulebook import rulesets
 from relprop.rulebook.relevance_flow import GradientCutError, Phase
 from relprop.rulebook.rulesets import Carries, RuleSet
 from relprop.targets import ChosenTarget, Several, is_own_function
-
-PERIOD = 12  # how many examples powers of two can mark; half precision holds 2^12 too
 
 
 @dataclass(frozen=True)
@@ -181,32 +180,6 @@ def _reaching_pass(
             opened |= again.behind
 
 
-def _proved_axes(sources: Sequence[Source], examples: int, plan: ReadingPlan) -> tuple[dict[str, int], list[Source]]:
-    """Per part its batch axis (-1 for none) as far as it is proved; and the sources for which it is not."""
-    axes, unproved = {}, []
-    for source in sources:
-        axis, shape = plan.axes.get(source.part), source.rows.shape
-        if examples == 1:
-            axes[source.part] = 0 if shape[:1] == (1,) else -1
-        elif axis is not None and axis < len(shape) and shape[axis] == examples:
-            axes[source.part] = axis
-        else:
-            unproved.append(source)
-    return axes, unproved
-
-
-def _common_axis(sources: Sequence[tuple[Source, tuple[Tensor, Tensor]]], examples: int) -> int | None:
-    """The axis of a part along which all its rows lie by their example; None if there is none."""
-    for axis, size in enumerate(sources[0][0].rows.shape):
-        read = [flowed & ~source.rows.empty for source, (_, flowed) in sources]
-        if size == examples and all(
-            torch.equal(source.rows.low[own, axis] % PERIOD, owner[own])
-            for (source, (owner, _)), own in zip(sources, read, strict=True)
-        ):
-            return axis
-    return None
-
-
 def example_axes(
     model: nn.Module,
     inputs: Mapping[str, Any],
@@ -219,7 +192,7 @@ def example_axes(
 
     Behind operations without a gradient, runs with changed inputs prove it.
     """
-    axes, unproved = _proved_axes(sources, examples, plan)
+    axes, unproved = proved_axes(sources, examples, plan)
     if unproved:
         plain = _PassOptions(rulesets.gradient, None, None, None, two_way=False, checkpoint=False, ledger=False)
         try:
@@ -229,7 +202,7 @@ def example_axes(
                 axis = axis_by_changes(model, inputs, target, part, examples)
                 if axis is not None:
                     plan.axes[part] = axis
-        axes, _ = _proved_axes(sources, examples, plan)
+        axes, _ = proved_axes(sources, examples, plan)
     return axes
 
 
@@ -305,12 +278,12 @@ class _Pass:
             axes = example_axes(self.model, self.inputs, target, self.plan, self.sources.placed, len(value))
             unproved = [] if observed else [one for one in self.sources.placed if one.part not in axes]
         else:
-            axes, unproved = _proved_axes(self.sources.placed, len(value), self.plan)
+            axes, unproved = proved_axes(self.sources.placed, len(value), self.plan)
         owners = self._row_owners(unproved, value) if unproved else []
         packed: dict[str, Tensor] = {}
         for part in dict.fromkeys(source.part for source in unproved):
             own = [pair for pair in zip(unproved, owners, strict=True) if pair[0].part == part]
-            axis = _common_axis(own, len(value))
+            axis = common_axis(own, len(value))
             if axis is not None:
                 axes[part] = self.plan.axes[part] = axis
             elif len(own) == 1 and len(value) <= PERIOD:
@@ -366,7 +339,7 @@ class _Pass:
                 flow = Flow(detached_target(chosen), sources, per_target[-1], self.rules.carries)
                 rows.append(self.states.relevance(flow.rows()))
         reached = tuple(torch.stack(each) for each in zip(*per_target, strict=True))
-        axes, _ = _proved_axes(sources, 1, self.plan)
+        axes, _ = proved_axes(sources, 1, self.plan)
         return Flow(
             detached_target(chosen),
             sources,
