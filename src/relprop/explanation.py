@@ -15,7 +15,7 @@ from relprop.errors import InputError
 from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, Words, only
 from relprop.render.text.part import TextPart, joined_units, line_starts
-from relprop.types import Box, ExplainedStep, Ledger, Unit, box_of
+from relprop.types import Box, ExplainedStep, Ledger, Unit, box_of, without_no_box
 
 if TYPE_CHECKING:
     import numpy as np
@@ -283,10 +283,10 @@ class Explanation:
             "parts": [part.to_dict() for part in self.parts],
             **{name: getattr(self, name) for name in names},
             "ledger": None if self.ledger is None else asdict(self.ledger),
-            "steps": [_without_no_box(asdict(step)) for step in self.steps],
+            "steps": [without_no_box(asdict(step)) for step in self.steps],
             "box": self.box,
         }
-        data = _without_no_box(data)
+        data = without_no_box(data)
         try:
             return json.dumps(data, ensure_ascii=False, allow_nan=False)
         except ValueError:
@@ -323,11 +323,6 @@ class Explanation:
         for ledger in (self.ledger, *(step.ledger for step in self.steps)):
             if ledger is not None:
                 check_sum(ledger)
-
-
-def _without_no_box(data: dict[str, Any]) -> dict[str, Any]:
-    """What is saved: a box only where there is one."""
-    return {name: value for name, value in data.items() if name != "box" or value is not None}
 
 
 def _strongest(part: Part, count: int = 2) -> list[str]:

@@ -187,6 +187,11 @@ def box_of(data: Mapping[str, Any]) -> Box | None:
     return (left, top, right, bottom)
 
 
+def without_no_box(data: dict[str, Any]) -> dict[str, Any]:
+    """What is saved: a box only where there is one."""
+    return {name: value for name, value in data.items() if name != "box" or value is not None}
+
+
 def _table(rows: Sequence[tuple[str, float | None]]) -> str:
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value:+12.6f}" if value is not None else "" for name, value in rows)
