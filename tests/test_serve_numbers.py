@@ -11,6 +11,8 @@ import pytest
 import soundfile
 from typer.testing import CliRunner
 
+from page_for_tests import browser as browser
+from page_for_tests import visit
 from relprop import Explainer, Explanation
 from relprop.cli.app import app
 from relprop.errors import InputError
@@ -19,6 +21,7 @@ from relprop.serve.body import ExplainRequest
 from relprop.serve.instances import explainer_input
 from relprop.serve.limits import Limits, RefusedError
 from relprop.serve.models import ServedModel
+from serving_for_tests import HANG, patient, serving
 from test_features import COLUMNS, ROW
 from test_features import model as row_model
 from test_series import patches, walk
@@ -108,6 +111,27 @@ def test_rows() -> None:
         assert np.allclose(asked(model, instance, 1).scores, expected.scores)
     with pytest.raises(InputError, match="one row, and the table has 2"):
         explainer_input("rows", {"csv": "a\n1\n2"}, LIMITS)
+
+
+def test_the_page_shows_what_the_service_draws(browser: Any) -> None:
+    """A row pasted as a table: the service's picture stands in the panel, and its numbers below."""
+    with serving({"rows": Explainer(row_model(), columns=COLUMNS)}, limits=patient()) as live:
+        live.wait()
+        with visit(browser, live) as page:
+            page.wait_for_function("() => !document.getElementById('text-field').hidden", timeout=1000 * HANG)
+            page.fill("#text", "age,income,height,debt\n0.3,-1.2,0.5,2.0")
+            page.click("#explain")
+            loaded = "() => document.querySelector('img.drawn')?.naturalWidth > 0"
+            page.wait_for_function(loaded, timeout=1000 * HANG)
+            assert "age" in page.get_attribute("img.drawn", "alt")
+
+
+def test_pipelines() -> None:
+    class Pipeline:
+        model, feature_extractor, tokenizer = sound_model("samples"), extractor("samples"), None
+
+    found = Explainer(Pipeline())((tone(0.3, LOW), LOW), target=1)
+    assert found.part.kind == "audio"
 
 
 def test_the_command_line(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_words_are_made_by_their_own_stretch_of_sound(tmp_path: Path) -> None:
     right = every = 0
     for text in SENTENCES:
         samples, spans = sentence(text)
-        found = explainer((samples, RATE), generate=True, method="lrp_ah_ln").words()
+        found = explainer((samples, RATE), generate=True, method="attn_lrp").words()
         waiting = list(spans)
         for number, unit in enumerate(found.generated):
             word = "".join(filter(str.isalpha, unit.text.lower()))

@@ -17,7 +17,7 @@ from relprop.engine.wrappers import check_model
 from relprop.errors import InputError, TargetError
 from relprop.explanation import Explanation
 from relprop.listing import as_list
-from relprop.loading import load, load_processor, stamp
+from relprop.loading import load, load_processor, pipeline_processor, stamp
 from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.series import SeriesReader
@@ -59,8 +59,7 @@ class Explainer:
         if isinstance(model, str | Path):
             model, tokenizer = load(model, tokenizer)
         elif not isinstance(model, nn.Module) and hasattr(model, "model"):  # a transformers pipeline
-            own = getattr(model, "tokenizer", None) or getattr(model, "image_processor", None)
-            model, tokenizer = model.model, own if tokenizer is None else tokenizer
+            model, tokenizer = model.model, pipeline_processor(model) if tokenizer is None else tokenizer
         self.model: Any = check_model(model)
         if isinstance(tokenizer, str | Path):
             tokenizer = load_processor(tokenizer, self.model)

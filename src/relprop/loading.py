@@ -27,6 +27,7 @@ from relprop.loaded_weights import check_missing, check_numbers, check_unused
 from relprop.stored_weights import WeightLimit, check_counts, check_texts, read_json, stored_weights
 
 _OWN = {KIND: Graphormer}  # architectures that relprop brings itself
+_SOUND_ARGUMENTS = ("input_values", "input_features")
 _SIDE = 4096  # pixels: more than models of pictures read
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
@@ -70,7 +71,7 @@ def load_processor(name: str | Path, model: nn.Module) -> Any:
     main = getattr(model, "main_input_name", "")
     if main == "past_values":  # numbers, as they are
         return None
-    if main in ("input_values", "input_features"):
+    if main in _SOUND_ARGUMENTS:
         return _load_sound_processor(where, model)
     return _load_image_processor(where) if main == "pixel_values" else _load_tokenizer(where, model)
 
@@ -300,6 +301,14 @@ class SoundProcessor:
 
     feature_extractor: Any
     tokenizer: Any = None
+
+
+def pipeline_processor(pipeline: Any) -> Any:
+    """What a pipeline of transformers reads with."""
+    tokenizer, extractor = (getattr(pipeline, name, None) for name in ("tokenizer", "feature_extractor"))
+    if extractor is not None and getattr(pipeline.model, "main_input_name", "") in _SOUND_ARGUMENTS:
+        return SoundProcessor(extractor, tokenizer)
+    return tokenizer or getattr(pipeline, "image_processor", None)
 
 
 def _load_sound_processor(where: str, model: nn.Module) -> SoundProcessor:

@@ -26,6 +26,7 @@ export function begin(methods, bitmap, name) {
   const plain = bitmap ? [make('article', { class: 'panel' }, make('h3', {}, 'picture'), plainPicture(bitmap, name))]
     : [];
   byId('maps').classList.toggle('pictures', Boolean(bitmap));
+  byId('maps').classList.remove('drawings');
   byId('maps').replaceChildren(...plain, ...methods.map((method) => panels.get(method).element));
 }
 
@@ -37,6 +38,7 @@ const empty = (method) => make('article', { class: 'panel', 'aria-label': method
 /** `drawing` asks the service to draw what the page has no map for. */
 export function fill(explanation, signed, bitmap, drawing) {
   const panel = panels.get(explanation.method);
+  byId('maps').classList.toggle('drawings', Boolean(explanation.parts)); // wide ones, one under the other
   panel.map = explanation.parts ? drawnMap(explanation, signed, drawing)
     : MAPS[explanation.kind ?? 'text'](explanation, signed, point, bitmap);
   panel.account = account(explanation);
