@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import relprop
-from relprop.errors import InputError, RelpropError, TargetError
+from relprop.errors import InputError, ModelError, RelpropError, TargetError
 
 NAMES = ("cat", "dog", "bird")
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
@@ -121,6 +121,14 @@ def test_a_wrapped_model_of_pictures() -> None:
     assert found.value == relprop.Explainer(model, transform)(PICTURE, target=1).value
 
 
+def test_a_picture_alone_has_no_score_in_a_model_of_pictures_and_texts() -> None:
+    """Its features are no classes."""
+    model = PlainViT().eval()
+    model.encode_image = model.encode_text = model.forward
+    with pytest.raises(ModelError, match="compares pictures with texts"):
+        relprop.Explainer(model, transform)
+
+
 @pytest.fixture(scope="module")
 def vision() -> Any:
     """torchvision; a build for another torch has no compiled operations, which no Transformer needs."""
@@ -165,3 +173,37 @@ def test_models_of_torchvision(vision: Any, name: str) -> None:
     assert np.abs(found.part.scores).max() > 0
     assert found.ledger is not None
     assert found.ledger.closes(1e-2)
+
+
+class ByTexts(nn.Module):
+    """A classifier of pictures by fixed texts, as docs/wrappers.md has it."""
+
+    def __init__(self, clip: Any, texts: Tensor) -> None:
+        super().__init__()
+        self.clip = clip
+        self.register_buffer("texts", clip.encode_text(texts, normalize=True).detach())
+
+    def forward(self, image: Tensor) -> Tensor:
+        scores: Tensor = self.clip.logit_scale.exp() * self.clip.encode_image(image, normalize=True) @ self.texts.T
+        return scores
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_models_of_open_clip(vision: Any) -> None:
+    """A similarity has two parts whose ledger closes; a classifier by fixed texts is one of pictures."""
+    open_clip = pytest.importorskip("open_clip")
+    torch.manual_seed(0)
+    sizes = {"image_size": 32, "layers": 2, "width": 64, "patch_size": 8, "head_width": 16}
+    texts = {"context_length": 16, "vocab_size": 49408, "width": 64, "heads": 4, "layers": 2}
+    model = open_clip.model.CLIP(32, sizes, texts).eval()
+    tokenizer = open_clip.SimpleTokenizer(context_length=16)
+    given = {"image": transform(PICTURE)[None], "text": tokenizer(["a photo of a dog"])}
+    found = relprop.attribute(model, given, lambda out: (out[0] * out[1]).sum(-1) * out[2], ledger=True)
+    assert {name: tuple(one.shape) for name, one in found.parts.items()} == {"image": (1, 17), "text": (1, 16)}
+    assert found.ledger is not None
+    assert found.ledger[0].closes(1e-3)
+    network = ByTexts(model, tokenizer(list(NAMES))).eval()
+    one = relprop.Explainer(network, transform, labels=NAMES)(PICTURE, target="dog")
+    assert one.value == pytest.approx(network(transform(PICTURE)[None])[0, 1].item(), abs=1e-5)
+    assert one.part.scores.shape == (4, 4)

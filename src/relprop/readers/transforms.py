@@ -58,6 +58,12 @@ def as_processor(model: nn.Module, given: Any) -> Any:
         names = given.meta.get("categories")
         return ImageTransform(given.transforms(), dict(enumerate(names)) if names else None)
     if callable(given) and not hasattr(given, "model_input_names") and not hasattr(given, "tokenizer"):
+        if hasattr(model, "encode_image") and hasattr(model, "encode_text"):
+            raise ModelError(
+                "the model compares pictures with texts, as open_clip's do, and a picture alone has no score: explain "
+                "relprop.attribute(model, {picture and text}, target=a function of both features), or a module that "
+                "scores pictures by fixed texts"
+            )
         return ImageTransform(given)
     return given
 
