@@ -203,7 +203,10 @@ class Explainer:
             else:
                 steps = [next(every) for _ in query.steps]
                 results.append(
-                    [joined_steps(query, METHODS[name], [one[k] for one in steps]) for k, name in enumerate(asked)]
+                    [
+                        (query.joined or joined_steps)(query, METHODS[name], [one[k] for one in steps])
+                        for k, name in enumerate(asked)
+                    ]
                 )
         return results
 

@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relprop import exports
+from relprop.drawings import GENERATION, PICTURES, TOGETHER, drawings_of
 from relprop.errors import InputError
 from relprop.files import check_writable, write_text, writing
-from relprop.part import Part, Words, only
-from relprop.render.text.part import TextPart, joined_units, line_starts
+from relprop.part import Part, only
+from relprop.render.text.part import TextPart
 from relprop.types import Box, ExplainedStep, Ledger, Unit, box_of, without_no_box
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from relprop.render.generation.layout import GenerationMap
     from relprop.render.image.overlay import Contour
 
 FIGURES = (".png", ".svg", ".pdf")
 ENDINGS = (".html", ".json", *FIGURES)
-PICTURES, CONTINUATIONS = "relprop.render.image", "relprop.render.generation"
 Drawn = tuple[str, list[Any], dict[str, Any]]  # the package of the renderers, what they draw, and with which options
 Groups = Callable[[TextPart, int], list[list[int]]]  # indices of the units that are added together
 
@@ -81,6 +80,11 @@ class Explanation:
         """The sum of all scores: how much of the value they account for."""
         return sum(part.total for part in self.parts)
 
+    @property
+    def by_part(self) -> tuple[tuple[str, float], ...]:
+        """How much came from each part, by its kind: ("image", +1.04), ("text", +0.20)."""
+        return tuple((part.kind, part.total) for part in self.parts)
+
     def top(self, count: int = 5) -> list[tuple[Any, float]]:
         """The units of the only part that weigh most, either way."""
         return list(only(self.parts, "units").top(count))
@@ -125,7 +129,7 @@ class Explanation:
         given, end = self._given, self.parts[-1]
         groups = {id(part): groups_of(part, given if part is end else len(part.units)) for part in self.texts}
         last = groups.get(id(end), [])
-        if self._writes:
+        if self.writes:
             steps = [[i - given for i in group] for group in last if group[0] >= given]
         else:
             steps = [[i] for i in range(len(self.steps))]
@@ -142,7 +146,7 @@ class Explanation:
     # Several numbers: continuations, entities, masks, labels.
 
     @property
-    def _writes(self) -> bool:
+    def writes(self) -> bool:
         """Whether the steps are units that the model wrote."""
         last = self.parts[-1]
         return bool(self.steps) and isinstance(last, TextPart) and last.written_from is not None
@@ -150,7 +154,7 @@ class Explanation:
     @property
     def _given(self) -> int:
         """How many units of the last part were there before anything was generated."""
-        return len(self.parts[-1].units) - (len(self.steps) if self._writes else 0)
+        return len(self.parts[-1].units) - (len(self.steps) if self.writes else 0)
 
     @property
     def generated(self) -> tuple[Unit, ...]:
@@ -165,7 +169,7 @@ class Explanation:
     @property
     def continuation(self) -> str:
         """Of a continuation: what was written."""
-        return self.texts[-1].text[0][self.texts[-1].written_from :] if self._writes else ""
+        return self.texts[-1].text[0][self.texts[-1].written_from :] if self.writes else ""
 
     @property
     def matrix(self) -> NDArray[np.float64]:
@@ -186,7 +190,7 @@ class Explanation:
             raise InputError(f"step {index} is out of range: there are {len(self.steps)}")
         index %= len(self.steps)
         step = self.steps[index]
-        written = self.texts[-1] if self._writes else None
+        written = self.texts[-1] if self.writes else None
         likeliest = step.runner_up_probability is None or step.probability >= step.runner_up_probability
         return replace(
             self,
@@ -209,38 +213,7 @@ class Explanation:
     @property
     def drawings(self) -> list[tuple[str, Any]]:
         """What is drawn, kind by kind: the package of the renderers, and what they take."""
-        if self._writes:
-            others = [part for part in self.parts if not isinstance(part, TextPart)]
-            summed = self._drawn([part for part in others if not part.drawn_by_step])
-            each = [[part.at_step(i) for part in others if part.drawn_by_step] for i in range(len(self.steps))]
-            by_step = [drawn for i, parts in enumerate(each) for drawn in self.step(i)._drawn(parts)]
-            return [*summed, *by_step, (CONTINUATIONS, self._generation())]
-        if self.steps:
-            return [drawn for i in range(len(self.steps)) for drawn in self.step(i).drawings]
-        return self._drawn(self.parts)
-
-    def _drawn(self, parts: Sequence[Part]) -> list[tuple[str, Any]]:
-        """Parts with their scores, of a continuation the sums over all of its tokens, those of one kind together."""
-        sure = f" ({self.probability:.2f})" if self.probability is not None else ""
-        prediction = f"{self.prediction}{sure}" if self.prediction else ""
-        words = Words(self.method, self.target, self.value, prediction, self.signed, self.ledger is not None, self.box)
-        kinds: dict[type[Part], list[Part]] = {}
-        for part in parts:
-            kinds.setdefault(type(part), []).append(part)
-        return [(kind.rendering, kind.drawing(own, words)) for kind, own in kinds.items()]
-
-    def _generation(self) -> GenerationMap:
-        import numpy as np
-
-        from relprop.render.generation.layout import GenerationMap
-
-        units, _ = joined_units(self.texts)
-        rows = np.concatenate([part.step_rows() for part in self.texts], axis=1)
-        scores = tuple(map(tuple, rows.tolist()))
-        shares, starts = any(one.ledger is not None for one in self.steps), line_starts(self.texts)
-        return GenerationMap(
-            units, len(units) - len(self.steps), self.steps, scores, self.method, shares, self.signed, starts
-        )
+        return drawings_of(self)
 
     def show(self) -> None:
         """Print it to the terminal."""
@@ -334,7 +307,8 @@ def _strongest(part: Part, count: int = 2) -> list[str]:
 def _unit_name(unit: object) -> str:
     if isinstance(unit, str):
         return unit
-    return str(getattr(unit, "text", None) or f"({getattr(unit, 'row', '?')}, {getattr(unit, 'column', '?')})")
+    text = getattr(unit, "text", None)
+    return str(text) if text is not None else f"({getattr(unit, 'row', '?')}, {getattr(unit, 'column', '?')})"
 
 
 def _kinds(parts: Sequence[Part]) -> str:
@@ -376,7 +350,7 @@ def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, c
         else:
             kinds = _by_kind(explanations, contour)
             if any(part.drawn_by_step for one in explanations for part in one.parts):  # with the tokens as labels
-                kinds = [one for one in kinds if one[0] != CONTINUATIONS]
+                kinds = [one for one in kinds if one[0] != GENERATION]
             if len(kinds) != 1:
                 raise InputError(f"a figure holds one kind of input, and this has {len(kinds)}: save it as .html")
             ((rendering, drawings, options),) = kinds
@@ -394,7 +368,7 @@ def _by_kind(explanations: Sequence[Explanation], contour: Contour = None) -> li
     for one in explanations:
         for rendering, drawing in one.drawings:
             kinds.setdefault(rendering, []).append(drawing)
-    if contour is not None and PICTURES not in kinds:
+    if contour is not None and not {PICTURES, TOGETHER} & set(kinds):
         raise InputError("a contour rings regions of pictures: leave it out here")
-    ringed = {PICTURES: {"contour": contour}} if contour is not None else {}
+    ringed = {one: {"contour": contour} for one in (PICTURES, TOGETHER)} if contour is not None else {}
     return [(rendering, drawings, ringed.get(rendering, {})) for rendering, drawings in kinds.items()]

@@ -19,11 +19,13 @@ from relprop.adapter_folders import AdapterFolder, adapter_folder, holds_adapter
 from relprop.embedded import EMBEDDED as EMBEDDED  # also known here
 from relprop.embedded import HUB_ID, check_name
 from relprop.engine.model_call import generates, is_ctc
+from relprop.engine.wrappers import arguments_of
 from relprop.errors import ModelError, RelpropError, RelpropWarning
 from relprop.gguf_files import gguf_file, gguf_weights
 from relprop.graph.graphormer import KIND, Graphormer
 from relprop.library_logging import quiet as quiet
 from relprop.loaded_weights import check_missing, check_numbers, check_unused
+from relprop.paired_processor import PairedProcessor
 from relprop.stored_weights import WeightLimit, check_counts, check_texts, read_json, stored_weights
 
 _OWN = {KIND: Graphormer}  # architectures that relprop brings itself
@@ -31,6 +33,7 @@ _SOUND_ARGUMENTS = ("input_values", "input_features")
 _SIDE = 4096  # pixels: more than models of pictures read
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
+_PICTURE_SETTINGS = ("preprocessor_config.json", "processor_config.json")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -68,11 +71,15 @@ def load_processor(name: str | Path, model: nn.Module) -> Any:
     where = os.path.expanduser(str(EMBEDDED.get(str(name), name)))
     if not os.path.isdir(where) and (isinstance(name, Path) or not HUB_ID.fullmatch(name)):
         raise ModelError(f'there is no folder "{name}" with a tokenizer or processor')
-    main = getattr(model, "main_input_name", "")
+    main, taken = getattr(model, "main_input_name", ""), arguments_of(model)
     if main == "past_values":  # numbers, as they are
         return None
     if main in _SOUND_ARGUMENTS:
         return _load_sound_processor(where, model)
+    texts = "input_ids" in taken or ("decoder_input_ids" in taken and generates(model))
+    pictures = "pixel_values" in taken and not (os.path.isdir(where) and not _has_pictures(Path(where)))
+    if texts and pictures:
+        return _load_both(where, model)
     return _load_image_processor(where) if main == "pixel_values" else _load_tokenizer(where, model)
 
 
@@ -111,6 +118,23 @@ def _adapted_model(adapter: AdapterFolder) -> nn.Module:
         if holds_adapter(folder):
             raise ModelError(f'"{adapter.folder}" adapts "{adapter.base}", which is an adapter itself')
     return _whole_model(source, folder, adapter)
+
+
+def _load_both(where: str, model: nn.Module) -> Any:
+    """The model's processor of pictures and texts, or its two halves."""
+    import transformers
+
+    with quiet(), _as_model_errors(f'the processor of "{where}" cannot be loaded', where):
+        processor = transformers.AutoProcessor.from_pretrained(where, trust_remote_code=False)
+    if all(getattr(processor, name, None) is not None for name in ("image_processor", "tokenizer")):
+        _check_vocabulary(where, model, processor.tokenizer)
+        _check_picture_size(where, processor.image_processor)
+        return processor
+    return PairedProcessor(_load_image_processor(where), _load_tokenizer(where, model))
+
+
+def _has_pictures(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _PICTURE_SETTINGS)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -287,7 +311,7 @@ def _table_rows(model: nn.Module) -> int | None:
 def _load_image_processor(where: str) -> Any:
     import transformers
 
-    if Path(where).is_dir() and not (Path(where) / "preprocessor_config.json").is_file():
+    if Path(where).is_dir() and not _has_pictures(Path(where)):
         raise ModelError(f'"{where}" holds no image processor: there is no preprocessor_config.json')
     with quiet(), _as_model_errors(f'the image processor of "{where}" cannot be loaded', where):
         processor = transformers.AutoImageProcessor.from_pretrained(where, trust_remote_code=False)
@@ -308,7 +332,10 @@ def pipeline_processor(pipeline: Any) -> Any:
     tokenizer, extractor = (getattr(pipeline, name, None) for name in ("tokenizer", "feature_extractor"))
     if extractor is not None and getattr(pipeline.model, "main_input_name", "") in _SOUND_ARGUMENTS:
         return SoundProcessor(extractor, tokenizer)
-    return tokenizer or getattr(pipeline, "image_processor", None)
+    processor, images = (getattr(pipeline, name, None) for name in ("processor", "image_processor"))
+    if processor is None and tokenizer is not None and images is not None:
+        return PairedProcessor(images, tokenizer)
+    return processor or tokenizer or images
 
 
 def _load_sound_processor(where: str, model: nn.Module) -> SoundProcessor:

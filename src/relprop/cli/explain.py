@@ -32,7 +32,13 @@ def explain(
             help="A text, a file (image, sound, .csv) or a folder of images; '-' or nothing reads a pipe.",
         ),
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="A second text, for models that read pairs.")] = None,
+    pair: Annotated[
+        str | None,
+        typer.Option(help="A second text, for models that read pairs; with --image, one to compare the text with."),
+    ] = None,
+    image: Annotated[
+        Path | None, typer.Option(help="A picture beside the text, for models that read both together.")
+    ] = None,
     file: Annotated[
         Path | None,
         typer.Option(help="Explain every line of this file, or a column of this .csv, .tsv, .jsonl, .parquet."),
@@ -98,9 +104,11 @@ def explain(
         refuse("give either --lm or --{name}, not both", model=model)
     if smiles is not None:
         refuse("give either --smiles or a text, not both", text=text)
-        others = {"pair": pair, "file": file, "lm": lm, "question": question, "context": context}
+        others = {"pair": pair, "image": image, "file": file, "lm": lm, "question": question, "context": context}
         refuse("give either --smiles or --{name}, not both", **others)
-    other = any(one is not None for one in (smiles, lm, question, context, pair, file))
+    if image is not None:
+        refuse("with --image the question is the text itself: leave out --{name}", question=question, context=context)
+    other = any(one is not None for one in (smiles, lm, question, context, pair, file, image))
     paths = None if other else givens.pictures(text)
     givens.check_other_file(text, lm or model)
     outputs = Outputs(html, png, json, out, numbers, quiet)
@@ -111,6 +119,7 @@ def explain(
         rows = {0: smiles}
     else:
         rows = dict(enumerate(paths)) if paths else dict(givens.texts(text, pair, file, column))
+        rows = rows if image is None else {row: (image, givens.candidates(one)) for row, one in rows.items()}
     given = list(rows.values())
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}")
@@ -139,6 +148,8 @@ def explain(
     reads = explainer.reader.name
     if reads == "texts" and not other and not paths and text is not None and (hint := givens.hint(text)):
         typer.echo(f"relprop: {hint}", err=True)
+    if image is not None and reads != "inputs":
+        raise InputError(f"--image needs a model that reads a picture and a text together, this one reads {reads}")
     if reads == "graphs":
         refuse("--{name} is not for graphs", words=words, contour=contour)
     else:
@@ -167,7 +178,7 @@ def explain(
             raise InputError("one file holds one continuation: give one prompt and one method, or --json -")
         asked |= writing
     found = [one for each in _explained(explainer, given, targets, asked) for one in each]
-    rings = _contour(contour) if paths else None
+    rings = _contour(contour) if paths or image else None
     present(found, outputs, ledger, rings)
 
 

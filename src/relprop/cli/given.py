@@ -63,6 +63,11 @@ def texts(
     return {row: one if pair is None else (one, pair) for row, one in found.items()}
 
 
+def candidates(text: str | tuple[str, str]) -> str | list[str]:
+    """The text beside a picture, or the two that are compared."""
+    return text if isinstance(text, str) else list(text)
+
+
 def _text(file: Path) -> str:
     try:
         return _decoded(file.read_bytes(), f'"{file}"')

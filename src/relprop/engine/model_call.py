@@ -238,6 +238,11 @@ def reads_videos(model: nn.Module) -> bool:
     return _is_for(model, "VideoClassification")
 
 
+def compares(model: nn.Module) -> bool:
+    """Whether it has a tower for pictures and one for texts, and says how well a text fits a picture."""
+    return hasattr(model, "get_image_features") and hasattr(model, "get_text_features")
+
+
 def _is_for(model: nn.Module, task: str) -> bool:
     """Whether it is, or derives from, a class of transformers for this task."""
     return any(kind.__name__.endswith(f"For{task}") for kind in type(model).__mro__)
@@ -245,7 +250,8 @@ def _is_for(model: nn.Module, task: str) -> bool:
 
 def positions_of(model: nn.Module) -> int | None:
     """How many tokens the model has positions for; None where it does not say."""
-    count = config_value(model, "max_position_embeddings")
+    text = config_value(model, "text_config")  # of a model that reads other things too
+    count = config_value(model, "max_position_embeddings", getattr(text, "max_position_embeddings", None))
     if not isinstance(count, int) or count <= 0:
         return None
     for name, module in model.named_modules():  # RoBERTa's positions start after the padding index

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from relprop.engine.model_call import generates, reads_videos
+from relprop.engine.model_call import compares, generates, reads_videos
 from relprop.engine.wrappers import arguments_of
 from relprop.model_config import config_value
 from relprop.readers.reader import Reader, read_all
@@ -51,12 +51,16 @@ def reader_of(model: nn.Module, processor: Any, columns: Sequence[str] | None = 
 
 
 def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
-    """The reader of what the model is given: a picture, a video, a sound or a text."""
+    """The reader of what the model is given: a picture, a video, a sound, a text, or a picture with a text."""
     processor = as_processor(model, processor)
     if reads_videos(model):
         from relprop.readers.video import VideoReader
 
         return VideoReader(model, processor)
+    if reads_pictures_and_texts(model) and (has_both(processor) or compares(model)):
+        from relprop.readers.image_text import ImageTextReader
+
+        return ImageTextReader(model, processor)
     if "pixel_values" in (getattr(processor, "model_input_names", None) or []):
         from relprop.readers.image import ImageReader
 
@@ -75,6 +79,16 @@ def writes_with_decoder(model: nn.Module) -> bool:
     """Whether a decoder of its own writes the text, beside what the model reads."""
     decodes = bool(config_value(model, "is_encoder_decoder")) and "decoder_input_ids" in arguments_of(model)
     return generates(model) and decodes
+
+
+def reads_pictures_and_texts(model: nn.Module) -> bool:
+    """Whether the model takes both together."""
+    return {"pixel_values", "input_ids"} <= set(arguments_of(model))
+
+
+def has_both(processor: Any) -> bool:
+    """Whether a processor makes inputs of pictures and of texts."""
+    return all(getattr(processor, name, None) is not None for name in ("image_processor", "tokenizer"))
 
 
 def tokenizer_of(processor: Any) -> Any:

@@ -100,7 +100,7 @@ class EncoderDecoderReader(ProductReader):
         """`max_length`: of a source that is a text."""
         text: object = ""
         pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str)
-        if pair and not isinstance(self.source, TextReader):
+        if pair and not isinstance(self.source, TextReader | ProductReader):
             given, text = given  # type: ignore[misc]
         source = self.source.read(given, max_length)
         return (source, self.decoder.read(text, start=self._asked_start(source)))

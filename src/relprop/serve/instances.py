@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
+from collections.abc import Sequence
 from io import BytesIO, StringIO
 from typing import Any
 
@@ -17,6 +18,7 @@ _ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[A-Za-z*]")
 _RING_END = re.compile(r"%\(\d+\)|%\d\d|\d")
 _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 FRAMES = 256  # of a video
+MOST_TEXTS = 16  # beside one picture: the model reads each of them
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # By a model's kind: the names of its texts, and the message where something else is given.
 TEXTS = {"texts": ("text", "pair"), "language": ("text",), "questions": ("question", "context"), "graphs": ("smiles",)}
@@ -31,6 +33,7 @@ EXPECTED = {
     "questions": '["question", "context"] or {"question": "...", "context": "..."}',
     "videos": '{"b64": "..."}, an animated GIF or WebP in base64',
     "images": '{"b64": "..."} or {"image": {"b64": "..."}}, a picture\'s file in base64',
+    "pairs": '{"image": {"b64": "..."}, "text": "..."}, a picture\'s file in base64 and a text or a list of texts',
     "graphs": 'a SMILES, {"smiles": "..."}, or for superpixels a picture as {"b64": "..."}',
 }
 INSTANCE_SCHEMA = {
@@ -56,15 +59,24 @@ INSTANCE_SCHEMA = {
                 ("past_values", "array"),
             )
         ),
+        {
+            "type": "object",
+            "properties": {"image": {"type": "object"}, "text": {"type": ["string", "array"]}},
+            "required": ["image", "text"],
+            "description": "a picture and a text, or several texts to compare",
+        },
     ]
 }
 
 
-ExplainerInput = str | tuple[str, ...] | Image.Image | BytesIO | dict[str, Any]
+PictureAndText = tuple[Image.Image, str | list[str]]
+ExplainerInput = str | tuple[str, ...] | Image.Image | BytesIO | dict[str, Any] | PictureAndText
 
 
 def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
     """The text, pair, picture or SMILES. Of a picture only the header is read here: reading it all is work."""
+    if kind == "pairs":
+        return _picture_and_text(instance, limits)
     encoded = _base64_of(instance)
     if encoded is not None and kind in ("images", "videos", "graphs"):
         return _opened_picture(encoded, limits.region_pixels if kind == "graphs" else limits.pixels)
@@ -75,12 +87,29 @@ def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
     texts = _texts_of(instance, TEXTS.get(kind, ()))
     if texts is None:
         raise InputError(f"an instance is {EXPECTED[kind]}; got {_shortened(instance)}")
-    size = sum(map(len, texts))
-    if size > limits.characters:
-        raise too_large(f"an instance has {size:,} characters; at most {limits.characters:,} are taken")
+    _check_characters(texts, limits)
     if kind == "graphs":
         _check_molecule(texts[0], limits)
     return texts[0] if len(texts) == 1 else texts
+
+
+def _check_characters(texts: Sequence[str], limits: Limits) -> None:
+    size = sum(map(len, texts))
+    if size > limits.characters:
+        raise too_large(f"an instance has {size:,} characters; at most {limits.characters:,} are taken")
+
+
+def _picture_and_text(instance: Any, limits: Limits) -> PictureAndText:
+    """A picture and its text, or several texts to compare."""
+    given = instance if isinstance(instance, dict) and set(instance) == {"image", "text"} else {}
+    encoded, text = _base64_of({"image": given.get("image")}), given.get("text")
+    texts = [text] if isinstance(text, str) else text
+    if encoded is None or not isinstance(texts, list) or not texts or not all(isinstance(one, str) for one in texts):
+        raise InputError(f"an instance is {EXPECTED['pairs']}; got {_shortened(instance)}")
+    if len(texts) > MOST_TEXTS:
+        raise too_large(f"an instance has {len(texts)} texts; at most {MOST_TEXTS} are compared")
+    _check_characters(texts, limits)
+    return _opened_picture(encoded, limits.pixels), text if isinstance(text, str) else texts
 
 
 def _check_molecule(smiles: str, limits: Limits) -> None:

@@ -14,6 +14,7 @@ from relprop.explainer import Explainer
 from relprop.explanation import Explanation
 from relprop.heads import Heads, known_heads
 from relprop.model_config import config_value
+from relprop.readers.image_text import ImageTextReader
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import without_truncation_warnings
 from relprop.serve.body import ExplainRequest
@@ -21,6 +22,7 @@ from relprop.serve.instances import ExplainerInput
 from relprop.serve.limits import Limits, RefusedError
 from relprop.serve.sizes import InputSizes
 from relprop.tasks.classes import ClassScore, is_multi_label
+from relprop.tasks.pairs import PairScore
 from relprop.tasks.token import TokenScore
 
 LOADING = "is being loaded"
@@ -72,8 +74,10 @@ class ServedModel:
 
     @property
     def kind(self) -> str:
-        """What it reads: texts, questions, images, graphs; "language" for texts that it continues."""
+        """What it reads: texts, questions, images, graphs, pairs of image and text; "language": texts it continues."""
         task = self.explainer.task
+        if isinstance(self.explainer.reader, ImageTextReader):
+            return "pairs"
         writes = isinstance(task, TokenScore) and task.generates and isinstance(self.explainer.reader, TextReader)
         return "language" if writes else task.name
 
@@ -83,6 +87,7 @@ class ServedModel:
         if self._explainer is None:
             return {**about, "reason": self.problem}
         has_classes = self.kind not in ("language", "questions") and not self._gives_no_class
+        has_classes = has_classes and not isinstance(self.explainer.task, PairScore)
         heads = self._heads and {"kinds": self._heads.kinds(), "corpus": self._heads.corpus}
         labels = list(self._explainer.labels.values()) if has_classes else []
         return {**about, "kind": self.kind, "input": self._input, "labels": labels, "heads": heads}
@@ -99,12 +104,12 @@ class ServedModel:
         """What the page asks for; a graph comes from a SMILES or a picture's superpixels."""
         reads = config_value(self.explainer.model, "reads", "")
         inputs = {"texts": "text", "language": "text", "questions": "question", "images": "picture", "sounds": "sound"}
-        inputs |= {"series": "table", "rows": "table", "videos": "picture"}
+        inputs |= {"pairs": "both", "series": "table", "rows": "table", "videos": "picture"}
         return inputs.get(self.kind) or ("picture" if reads == "superpixels" else "smiles")
 
     def check(self, request: ExplainRequest, words: bool) -> None:
         """Raise for what the model cannot answer, before any work."""
-        if words and self.kind not in ("texts", "questions", "language"):
+        if words and self.kind not in ("texts", "questions", "language", "pairs"):
             raise InputError(f"words need texts; {self.name} reads {self.kind}")
         if self._heads is None and isinstance(request.explainer_arguments.get("mask"), str):
             raise ModelError(
@@ -163,8 +168,8 @@ class ServedModel:
             own = [open_ones[k] for k in batch]
             given = reader.inputs([queries[i].row for i in own])
             chosen = predict(self.explainer.model, given, [queries[i].target for i in own])
-            assert chosen.rows is not None
-            predictions.update({i: self._top_classes(logits) for i, logits in zip(own, chosen.rows, strict=True)})
+            rows = chosen.value[:, None] if chosen.rows is None else chosen.rows
+            predictions.update({i: self._top_classes(logits) for i, logits in zip(own, rows, strict=True)})
         return [predictions[i] for i in range(len(queries))]
 
     def _top_classes(self, logits: Tensor) -> Prediction:

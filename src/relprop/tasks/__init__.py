@@ -13,6 +13,7 @@ from torch import nn
 
 from relprop.engine.model_call import (
     answers_questions,
+    compares,
     detects_objects,
     estimates_depth,
     fills_masks,
@@ -54,6 +55,12 @@ def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
             from relprop.tasks.token import TokenScore
 
             return TokenScore(model, reader)
+        from relprop.readers.image_text import ImageTextReader
+
+        if isinstance(reader, ImageTextReader) and compares(model):
+            from relprop.tasks.pairs import PairScore
+
+            return PairScore(model, reader)
         return _picture_task(model, reader)
     if answers_questions(model):
         from relprop.tasks.answers import AnswerSpan

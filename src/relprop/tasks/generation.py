@@ -16,7 +16,7 @@ from relprop.engine.plain_calls import stoppable
 from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation
-from relprop.loading import quiet
+from relprop.library_logging import quiet
 from relprop.outputs import logits_of
 from relprop.part import Part, joined_parts
 from relprop.progress import tracked
@@ -89,8 +89,7 @@ def continued(
     row: Any = reader.prompt(prompt, wanted.max_length)
     ids = _given(reader, row, wanted) if wanted.generate is None else _generated(reader, row, wanted)
     written, units = _units(reader, row, ids)
-    prefixes = [_longer(reader, row, ids[:i], units[:i]) for i in range(len(ids))]
-    logits, causal = _logits(reader, prefixes)
+    prefixes, logits, causal = _prefixes(reader, row, ids, units)
     others = _others(task, wanted.against, logits, ids)
     targets = [TokenAt(-1, *pair) for pair in zip(ids, others, strict=True)]
     before = reader.text_of(row).texts[-1]
@@ -124,8 +123,9 @@ def _parts(whole: TokenRow, begin: int, steps: Sequence[_StepScores]) -> tuple[P
     *given, texts = zip(*(step.parts for step in steps), strict=True)
     last = texts[0]
     assert isinstance(last, TextPart)
-    rows = [(*text.scores, *(0.0,) * (len(whole.units) - len(text.units))) for text in texts]
-    text = TextPart(last.name, whole.texts, whole.units, rows[0], written_from=begin, truncated=last.truncated)
+    units = (*texts[-1].units, whole.units[-1])  # each text ends before the token that its step explains
+    rows = [(*text.scores, *(0.0,) * (len(units) - len(text.units))) for text in texts]
+    text = TextPart(last.name, whole.texts, units, rows[0], written_from=begin, truncated=last.truncated)
     return (*map(joined_parts, given), text.with_steps([(row,) for row in rows]))
 
 
@@ -141,11 +141,14 @@ def _check_room(reader: WritingReader, row: Any, count: int, wanted: Generation)
         )
 
 
-def _longer(reader: WritingReader, row: Any, written: Sequence[int], units: Sequence[Unit]) -> Any:
-    """The prompt and what is written of the continuation."""
-    text = reader.text_of(row)
-    # Token types and the like stay what they were.
-    ids = {name: [*own, *own[-1:] * len(written)] for name, own in text.ids.items()}
+def _longer(
+    reader: WritingReader, row: Any, written: Sequence[int], units: Sequence[Unit], kind: int | None = None
+) -> Any:
+    """The prompt and what is written of the continuation; `kind`: its token type, None for that of the last token."""
+    text, count = reader.text_of(row), len(written)
+    ids = {name: [*own, *own[-1:] * count] for name, own in text.ids.items()}
+    if kind is not None:
+        ids |= {name: [*text.ids[name], *[kind] * count] for name in ids if name.endswith("type_ids")}
     ids |= {name: [*text.own_ids, *written] for name in ids if name.endswith("input_ids")}
     return reader.with_text(row, replace(text, ids=ids, units=(*text.units, *units)))
 
@@ -166,7 +169,11 @@ def _generated(reader: WritingReader, row: Any, wanted: Generation) -> list[int]
     if not isinstance(sequences, Tensor) or len(sequences) != 1:
         raise InputError("generate must give one continuation (no num_return_sequences, no return_dict_in_generate)")
     ids, own = sequences[0].tolist(), reader.text_of(row).own_ids
-    return ids[len(own) :] if ids[: len(own)] == own else ids  # some models give what they wrote alone
+    if ids[: len(own)] == own:
+        return ids[len(own) :]
+    if len(ids) > wanted.count:
+        raise InputError("the model's own generate changes the prompt: give the text that it writes as continuation")
+    return ids  # some models give what they wrote alone
 
 
 def _given(reader: WritingReader, row: Any, wanted: Generation) -> list[int]:
@@ -205,6 +212,25 @@ def _units(reader: WritingReader, row: Any, ids: Sequence[int]) -> tuple[str, li
             units[number] = tokens.unit_at(text, ends, start + shift, end + shift)
         waiting, start = [], end
     return written, units
+
+
+def _prefixes(
+    reader: WritingReader, row: Any, ids: Sequence[int], units: Sequence[Unit]
+) -> tuple[list[Any], Tensor, bool]:
+    """What the model had read before each token, the logits by which it was chosen, and whether one pass gives all.
+
+    A model writes with a cache, so that what it has read does not change by what it writes. Where token types decide
+    which tokens see later ones, written tokens have the type under which that holds.
+    """
+    types = {own[-1] for name, own in reader.text_of(row).ids.items() if name.endswith("type_ids")}
+    found = []
+    for kind in [None, *({0, 1} - types if types else ())]:
+        prefixes = [_longer(reader, row, ids[:i], units[:i], kind) for i in range(len(ids))]
+        logits, causal = _logits(reader, prefixes)
+        found.append((prefixes, logits, causal))
+        if causal:
+            return found[-1]
+    return found[0]
 
 
 def _logits(reader: WritingReader, prefixes: Sequence[Any]) -> tuple[Tensor, bool]:

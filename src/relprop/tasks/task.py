@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ class Query:
     target: object  # as `relprop.attribute` takes it
     answer: Answered | None = None  # where the task asked the model before
     steps: tuple[Query, ...] | None = None  # where several numbers of the example are explained: a query for each
+    joined: Callable[..., Any] | None = None  # makes one explanation of theirs; None keeps them as its steps
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,8 @@ for (const root of document.querySelectorAll(".relprop.continuation:not([data-re
   const level = share => !sides ? amount(share) : share > 0 ? " p" + share : share < 0 ? " n" + -share : "";
   const shade = q => Math.round(q * LEVELS / FULL);
   const signed = x => (x > 0 && sides ? "+" : "") + (Math.abs(x) >= 1e-3 ? x.toFixed(3) : x.toExponential(1));
+  const label = unit => unit.dataset.name || unit.textContent;
+  const both = root.classList.contains("together");  // what was read can be pointed at too
   let shown = null, pinned = null;
 
   function make(name, words, into) {
@@ -66,7 +68,7 @@ for (const root of document.querySelectorAll(".relprop.continuation:not([data-re
     for (const i of order.slice(0, 6)) {
       const cause = make("span", "", why);
       make("i", "", cause).className = level(shade(shares[i])).trim();
-      cause.append(units[i].textContent + " " + signed(shares[i] * strongest / FULL));
+      cause.append(label(units[i]) + " " + signed(shares[i] * strongest / FULL));
     }
   }
   function show(row) {
@@ -86,6 +88,26 @@ for (const root of document.querySelectorAll(".relprop.continuation:not([data-re
     detail.replaceChildren();
     if (row === null) make("span", HINT, detail); else explain(row);
   }
+  function effect(i) {  // the tokens that a patch or a word makes
+    const parts = rows.map(([strongest, shares]) => (shares[i] || 0) * strongest / FULL);
+    const most = Math.max(...parts.map(Math.abs));
+    shown = undefined;
+    units.forEach((unit, k) => {
+      const q = k < given || !most ? 0 : parts[k - given] / most * FULL;
+      const names = k < given ? bare[k] : bare[k] + level(shade(q)) + (q <= -UNDERLINED ? " minus" : "");
+      unit.className = names + (k === i ? " at" : "");
+    });
+    detail.replaceChildren();
+    make("b", label(units[i]), detail);
+    const why = make("div", "", detail);
+    why.className = "why";
+    const order = [...parts.keys()].sort((a, b) => Math.abs(parts[b]) - Math.abs(parts[a]));
+    for (const k of order.slice(0, 6)) {
+      const made = make("span", "", why);
+      make("i", "", made).className = level(shade(most ? parts[k] / most * FULL : 0)).trim();
+      made.append(label(tokens[k]) + " " + signed(parts[k]));
+    }
+  }
   function pin(row) {
     pinned = row;
     tokens.forEach((token, i) => token.setAttribute("aria-pressed", i === row));
@@ -102,11 +124,12 @@ for (const root of document.querySelectorAll(".relprop.continuation:not([data-re
     const row = tokens.findIndex(token => token.matches(":focus-visible"));
     show(pinned === null && row >= 0 ? row : pinned);
   };
-  const text = root.querySelector(".generation");
+  const text = root.querySelector(both ? ".both" : ".generation");
   text.addEventListener("pointerover", event => {
     const row = of(event), i = units.indexOf(event.target);
     if (row >= 0 && pinned === null) show(row);
-    if (i >= 0) units[i].title = shown === null ? titles[i]
+    if (both && i >= 0 && i < given && pinned === null) effect(i);
+    if (i >= 0) units[i].title = shown == null ? titles[i]
       : i < rows[shown][1].length ? signed(rows[shown][1][i] * rows[shown][0] / FULL) : "";
   });
   text.addEventListener("pointerleave", rest);
@@ -136,8 +159,8 @@ _SETTINGS = {"LEVELS": text.LEVELS, "FULL": FULL, "UNDERLINED": round(text.UNDER
 
 def html(maps: Sequence[GenerationMap], *, full_page: bool = True, title: str = "Relevance of a continuation") -> str:
     """A page that needs nothing from outside, or the fragments alone."""
-    (script,) = SCRIPTS
-    body = "\n".join(_fragment(one, script) for one in maps)
+    (own_script,) = SCRIPTS
+    body = "\n".join(_fragment(one, own_script) for one in maps)
     if not full_page:
         return body
     return whole_page(body, title, allowing(*SCRIPTS))
@@ -151,7 +174,7 @@ def _fragment(one: GenerationMap, script: str) -> str:
         f'<div class="subject">{subject([words.method])}{spans([words.target, *words.account])}</div>\n'
         f'<div class="generation" dir="auto">{tokens}</div>\n'
         f'<div class="detail" role="status"></div>\n{text.legend(False, (one.signed,))}'
-        f'<script type="application/json">{_data(one)}</script>\n<script>{script}</script></div>'
+        f'<script type="application/json">{data(one)}</script>\n<script>{script}</script></div>'
     )
 
 
@@ -166,7 +189,7 @@ def _tokens(one: GenerationMap) -> Iterator[str]:
         yield text.token_html(cell).replace('<span class="t', generated, 1)
 
 
-def _data(one: GenerationMap) -> str:
+def data(one: GenerationMap) -> str:
     """Every row as its strongest score and thousandths of it; nothing in it can end the script element."""
     rows = []
     for row, scores in enumerate(one.scores):
@@ -176,8 +199,8 @@ def _data(one: GenerationMap) -> str:
             [float(f"{strongest:.6g}"), [round(FULL * score / strongest) if strongest else 0 for score in seen]]
         )
     notes = [list(_said(step)) for step in one.steps]
-    data = {"given": one.given, "rows": rows, "notes": notes, "signed": one.signed}
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    found = {"given": one.given, "rows": rows, "notes": notes, "signed": one.signed}
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _said(step: ExplainedStep) -> tuple[str, str]:
@@ -187,11 +210,12 @@ def _said(step: ExplainedStep) -> tuple[str, str]:
     return f"{visible(step.target)} = {value}", f"probability {step.probability:.2f}{other}"
 
 
-def _script() -> str:
-    script = SCRIPT.replace("\\\\", "\\")
-    for name, value in _SETTINGS.items():
-        script = script.replace(name, json.dumps(value))
-    return script
+def script(hint: str = HINT) -> str:
+    """The page's own script; `hint`: what it says before anything is pointed at."""
+    made = SCRIPT.replace("\\\\", "\\")
+    for name, value in {**_SETTINGS, "HINT": hint}.items():
+        made = made.replace(name, json.dumps(value))
+    return made
 
 
-SCRIPTS = (_script(),)  # that may run in a page
+SCRIPTS = (script(),)  # that may run in a page

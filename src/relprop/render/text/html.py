@@ -64,10 +64,10 @@ def token_html(cell: Cell) -> str:
     space = _space(cell)
     if cell is SEPARATOR:
         return f'{space}<span class="bar" aria-hidden="true">{cell.text}</span>'
-    return f'{space}<span class="{_classes(cell)}" title="{escape(cell.title)}">{escape(cell.text)}</span>'
+    return f'{space}<span class="{classes(cell)}" title="{escape(cell.title)}">{escape(cell.text)}</span>'
 
 
-def _classes(cell: Cell) -> str:
+def classes(cell: Cell) -> str:
     names = {
         "t": True,
         _level(cell.shade, cell.signed): True,

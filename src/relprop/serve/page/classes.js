@@ -24,7 +24,7 @@ const single = ({ prediction, probability }) => (prediction ? [{ label: predicti
 /** As the form has it: a class by its number, a token or an answer as it is written. */
 export function valueOf(label, { labels, kind }) {
   if (labels.includes(label)) return `${labels.indexOf(label)}`;
-  return kind === 'language' ? unquoted(label) : label;
+  return ['language', 'pairs'].includes(kind) ? unquoted(label) : label;
 }
 
 const ESCAPES = { n: '\n', r: '\r', t: '\t' };

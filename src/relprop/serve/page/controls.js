@@ -13,6 +13,7 @@ const FIELDS = {
     'The paper on conservative propagation was written by Ameen Ali and others in 2022.'] },
   series: { text: 'Series (CSV with a header)', sample: [''] },
   rows: { text: 'Row (CSV: names, and one line of values)', sample: [''] },
+  pairs: { text: 'Text beside the picture', pair: 'Compare with another text', sample: [''] },
   graphs: { text: 'Molecule (SMILES)', sample: ['CC(=O)Oc1ccccc1C(=O)O'] },
 };
 
@@ -54,7 +55,7 @@ export function fit(about) {
   const reads = FIELDS[kind] ?? {};
   byId('text-field').hidden = ['picture', 'sound'].includes(input);
   byId('sound-field').hidden = input !== 'sound';
-  byId('picture-field').hidden = input !== 'picture';
+  byId('picture-field').hidden = !seesPictures(about);
   byId('units-field').hidden = !readsTexts(about);
   byId('text-name').textContent = reads.text ?? '';
   byId('pair-name').textContent = reads.pair ?? '';
@@ -106,12 +107,12 @@ export function sample(kind) {
 }
 
 export function read(picture) {
-  const pictured = byId('text-field').hidden;
+  const [pictured, wordless] = [!byId('picture-field').hidden, byId('text-field').hidden];
   const units = byId('form').elements.namedItem('units').value;
   return {
     model: byId('model').value,
-    text: pictured ? '' : byId('text').value,
-    pair: pictured || byId('pair-fold').hidden ? '' : byId('pair').value,
+    text: wordless ? '' : byId('text').value,
+    pair: wordless || byId('pair-fold').hidden ? '' : byId('pair').value,
     target: field('target').value,
     against: field('against').value,
     units: byId('units-field').hidden ? '' : units,
@@ -145,12 +146,15 @@ export function instanceOf({ kind, input }, state, picture, sound) {
   if (input === 'sound') return sound && { b64: sound.sent };
   if (input === 'table') return state.text.trim() ? { csv: state.text } : null;
   if (input === 'picture') return picture && { b64: kind === 'images' ? picture.sent : picture.light };
-  if (!state.text.trim()) return null;
+  if (!state.text.trim() || (input === 'both' && !picture)) return null;
+  if (input === 'both') return { image: { b64: picture.sent }, text: state.pair ? [state.text, state.pair] : state.text };
   if (kind === 'questions') return { question: state.text, context: state.pair };
   return state.pair ? { text: state.text, pair: state.pair } : state.text;
 }
 
-export const readsTexts = ({ kind }) => ['texts', 'language', 'questions'].includes(kind);
+export const readsTexts = ({ kind }) => ['texts', 'language', 'questions', 'pairs'].includes(kind);
+
+export const seesPictures = ({ input }) => ['picture', 'both'].includes(input);
 
 export const inWords = (about, state) => readsTexts(about) && state.units !== 'pieces';
 
@@ -158,6 +162,7 @@ const MISSING = {
   picture: 'Drop or choose a picture to see what the model makes of it.',
   sound: 'Choose a file of sound to see what the model makes of it.',
   table: 'Paste a table: a line of names, and lines of numbers below.',
+  both: 'Drop or choose a picture, and type the text that goes with it.',
 };
 
 export const missing = ({ input }) => MISSING[input] ?? 'Type something to explain.';

@@ -89,7 +89,7 @@ const useModel = (state = null) => attempt(async (signal) => {
   if (!state?.text) controls.sample(told.kind);
   if (state) controls.writeTargets(state);
   about = told;
-  byId('heads').hidden = !controls.readsTexts(about);
+  byId('heads').hidden = !controls.readsTexts(about) || about.kind === 'pairs';
   byId('head-map').replaceChildren(...headMap(about.heads));
   await explain();
 }, () => useModel(state));
@@ -123,7 +123,7 @@ const explain = () => attempt(async (signal) => {
 async function show(state, instance, signal) {
   const question = JSON.stringify([about.name, instance]);
   if (answers.question !== question) answers = { question, found: new Map() };
-  const bitmap = about.input === 'picture' ? picture.bitmap : null;
+  const bitmap = controls.seesPictures(about) ? picture.bitmap : null;
   panels.begin(state.methods, bitmap, picture?.name);
   const ask = (verb, parameters) => kept(JSON.stringify([verb, parameters]), () =>
     post(addressOf(about.name, verb), { instances: [instance], parameters }, signal));
@@ -219,7 +219,7 @@ function listen() {
   }
   byId('skip').addEventListener('click', (event) => { event.preventDefault(); byId('results').focus(); });
   listenToSounds(useSound);
-  listenToPictures(() => about?.input === 'picture', usePicture);
+  listenToPictures(() => about !== null && controls.seesPictures(about), usePicture);
   addEventListener('hashchange', restore);
 }
 

@@ -1,5 +1,6 @@
 // The heat maps side by side, one panel a method. What is looked at in one is shown in all.
 
+import { bothMap, partsOf } from './both_map.js';
 import { byId, make, table, titleOf, unfolding } from './dom.js';
 import { drawnMap, total } from './drawn_map.js';
 import { graphMap } from './graph_map.js';
@@ -8,7 +9,14 @@ import { problem } from './problem.js';
 import { textMap } from './text_map.js';
 import { number, unsigned, visible } from './words.js';
 
-const MAPS = { image: imageMap, graph: graphMap, text: textMap };
+const MAPS = { image: imageMap, graph: graphMap, text: textMap, both: bothMap };
+/** What draws an explanation: a picture with its text here, what else has parts the service. */
+function kindOf({ kind, parts, steps }) {
+  if (!parts) return kind ?? 'text';
+  const kinds = parts.map((part) => part.kind);
+  return !steps?.length && kinds[0] === 'image' && kinds.slice(1).every((one) => one === 'text') ? 'both' : 'drawn';
+}
+
 const panels = new Map(); // by method: {element, map, readout, account}
 
 export function clear() {
@@ -38,9 +46,9 @@ const empty = (method) => make('article', { class: 'panel', 'aria-label': method
 /** `drawing` asks the service to draw what the page has no map for. */
 export function fill(explanation, signed, bitmap, drawing) {
   const panel = panels.get(explanation.method);
-  byId('maps').classList.toggle('drawings', Boolean(explanation.parts)); // wide ones, one under the other
-  panel.map = explanation.parts ? drawnMap(explanation, signed, drawing)
-    : MAPS[explanation.kind ?? 'text'](explanation, signed, point, bitmap);
+  byId('maps').classList.toggle('drawings', kindOf(explanation) === 'drawn'); // wide ones, one under the other
+  panel.map = kindOf(explanation) === 'drawn' ? drawnMap(explanation, signed, drawing)
+    : MAPS[kindOf(explanation)](explanation, signed, point, bitmap);
   panel.account = account(explanation);
   panel.readout = make('p', { class: 'readout' }, panel.account);
   const label = `Numbers of ${explanation.method}`;
@@ -83,6 +91,11 @@ function point(place, spoken = false) {
 /** The scores as a whole. */
 function account(explanation) {
   const { kind, scores, value, ledger, truncated, rest = 0, parts } = explanation;
+  if (kindOf(explanation) === 'both') {
+    const { image, text } = partsOf(explanation);
+    const [seen, said] = [image.scores.flat(), text.scores].map((all) => all.reduce((one, other) => one + other, 0));
+    return `picture ${number(seen + image.rest)} · text ${number(said)}${ledger ? ` of ${unsigned(value)}` : ''}`;
+  }
   const all = kind === 'image' ? scores.flat() : scores;
   const sum = parts ? total(explanation) : all.reduce((one, other) => one + other, rest);
   const whole = `sum of scores ${number(sum)}${ledger ? ` of ${unsigned(value)}` : ''}`;

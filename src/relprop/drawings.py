@@ -1,0 +1,69 @@
+"""What is drawn of an explanation: its parts kind by kind, a picture with its text, a continuation token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from relprop.part import Part, Words
+from relprop.render.text.part import TextPart, joined_units, line_starts
+
+if TYPE_CHECKING:
+    from relprop.render.generation.layout import GenerationMap
+    from relprop.render.together.layout import TogetherMap
+
+PICTURES = "relprop.render.image"
+GENERATION = "relprop.render.generation"
+TOGETHER = "relprop.render.together"
+DrawnPart = tuple[str, Any]  # the package of the renderers, and what they draw
+
+
+def drawings_of(one: Any) -> list[DrawnPart]:
+    """All drawings of an `Explanation`."""
+    others = [part for part in one.parts if not isinstance(part, TextPart)]
+    if len(others) == 1 and others[0].kind == "image" and one.texts and (one.writes or not one.steps):
+        return [(TOGETHER, _together(one, others[0]))]
+    if one.writes:
+        summed = _of_parts(one, [part for part in others if not part.drawn_by_step])
+        each = [[part.at_step(i) for part in others if part.drawn_by_step] for i in range(len(one.steps))]
+        by_step = [drawn for i, parts in enumerate(each) for drawn in _of_parts(one.step(i), parts)]
+        return [*summed, *by_step, (GENERATION, _generation(one))]
+    if one.steps:
+        return [drawn for i in range(len(one.steps)) for drawn in drawings_of(one.step(i))]
+    return _of_parts(one, one.parts)
+
+
+def _of_parts(one: Any, parts: Sequence[Part]) -> list[DrawnPart]:
+    """Parts with their scores, of a continuation the sums over all of its tokens, those of one kind together."""
+    sure = f" ({one.probability:.2f})" if one.probability is not None else ""
+    prediction = f"{one.prediction}{sure}" if one.prediction else ""
+    shares = one.ledger is not None or any(step.ledger is not None for step in one.steps)
+    words = Words(one.method, one.target, one.value, prediction, one.signed, shares, one.box)
+    kinds: dict[type[Part], list[Part]] = {}
+    for part in parts:
+        kinds.setdefault(type(part), []).append(part)
+    return [(kind.rendering, kind.drawing(own, words)) for kind, own in kinds.items()]
+
+
+def _generation(one: Any) -> GenerationMap:
+    import numpy as np
+
+    from relprop.render.generation.layout import GenerationMap
+
+    units, _ = joined_units(one.texts)
+    rows = np.concatenate([part.step_rows() for part in one.texts], axis=1)
+    scores = tuple(map(tuple, rows.tolist()))
+    shares, starts = any(step.ledger is not None for step in one.steps), line_starts(one.texts)
+    return GenerationMap(units, len(units) - len(one.steps), one.steps, scores, one.method, shares, one.signed, starts)
+
+
+def _together(one: Any, image: Any) -> TogetherMap:
+    """A picture and its text, with the sums; of a continuation also token by token."""
+    from relprop.render.together.layout import TogetherMap
+
+    ((_, picture),), ((_, text),) = _of_parts(one, [image]), _of_parts(one, one.texts)
+    (width, height), edges = image.size, image.frame
+    frame = (edges.left / width, edges.top / height, edges.right / width, edges.bottom / height)
+    written = _generation(one) if one.writes else None
+    grids = tuple(scores for scores, _ in image.by_step)
+    return TogetherMap(picture, text, image.scores, frame, one.by_part, written, grids)

@@ -1,0 +1,134 @@
+"""A picture and a text through the command line, the service and its drawings."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from rich.console import Console
+from typer.testing import CliRunner
+
+from relprop import Explainer
+from relprop.cli import app
+from relprop.errors import InputError
+from relprop.explanation import Explanation, save
+from relprop.render.together.terminal import terminal
+from serving_for_tests import patient, serving
+from vision_language_models import QUESTION, model_and_processor, picture
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CLIP with its processor, as transformers saves them, and a picture beside them."""
+    where = tmp_path_factory.mktemp("clip")
+    for one in model_and_processor("clip"):
+        one.save_pretrained(where)
+    picture().save(where / "picture.png")
+    return where
+
+
+def run(*args: object) -> Any:
+    return CliRunner().invoke(app, ["explain", *map(str, args)], catch_exceptions=False)
+
+
+def test_command_line(folder: Path, tmp_path: Path) -> None:
+    """One text, and two that are compared, to the terminal and to files."""
+    given = ("a red photo", "--image", folder / "picture.png", "--model", folder)
+    out = run(*given)
+    assert out.exit_code == 0, out.output
+    assert "sum per part: image" in out.stdout
+    alone = Explainer(str(folder))((folder / "picture.png", "a red photo"))
+    files = [tmp_path / name for name in ("a.png", "a.html", "a.json")]
+    out = run(
+        *given, "--pair", "a blue cat", "--target", "0", "--png", files[0], "--html", files[1], "--json", files[2]
+    )
+    assert out.exit_code == 0, out.output
+    found = json.loads(files[2].read_text())
+    assert found["value"] == pytest.approx(alone.value)
+    assert found["target"] == "'a red photo'"
+    assert "data-name" in files[1].read_text()
+    with Image.open(files[0]) as drawn:
+        assert drawn.width > 500
+
+
+def test_command_line_refuses(folder: Path) -> None:
+    with pytest.raises(InputError, match="reads a picture and a text together, this one reads texts"):
+        run("a red photo", "--image", folder / "picture.png", "--model", "sentiment")
+    with pytest.raises(InputError, match=r'give a pair \(image, "text"\)'):
+        run("a red photo", "--model", folder)
+    with pytest.raises(InputError, match="leave out --question"):
+        run("a red photo", "--image", folder / "picture.png", "--model", folder, "--question", "what")
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Any]:
+    models = {name: Explainer(*model_and_processor(name)) for name in ("clip", "vilt")}
+    with serving(models, limits=patient()) as running:
+        running.wait()
+        yield running
+
+
+def b64(image: Image.Image) -> str:
+    stream = BytesIO()
+    image.save(stream, format="PNG")
+    return b64encode(stream.getvalue()).decode()
+
+
+def test_service(service: Any) -> None:
+    """Predictions and explanations are what Python gives; a list of texts is compared."""
+    about = service.get("/v1/models/clip").json
+    assert (about["kind"], about["input"]) == ("pairs", "both")
+    instance = {"image": {"b64": b64(picture())}, "text": ["a red photo", "a blue cat"]}
+    one = Explainer(*model_and_processor("clip"))((picture(), instance["text"]))
+    found = service.post("/v1/models/clip:explain", {"instances": [instance]}).json
+    assert found["predictions"] == [{"prediction": one.prediction, "probability": pytest.approx(one.probability)}]
+    loaded = Explanation.from_json(json.dumps(found["explanations"][0]), image=picture())
+    assert loaded.parts[0].scores == pytest.approx(one.parts[0].scores)
+    assert loaded.parts[1].scores == pytest.approx(one.parts[1].scores)
+    single = {"image": {"b64": b64(picture())}, "text": "a red photo"}
+    value = service.post("/v1/models/clip:predict", {"instances": [single]}).json["predictions"][0]["value"]
+    assert value == pytest.approx(Explainer(*model_and_processor("clip"))((picture(), "a red photo")).value)
+    answer = service.post("/v1/models/vilt:explain", {"instances": [{**single, "text": QUESTION}]})
+    assert answer.status == 200
+    page = service.post("/v1/models/vilt:render", {"instances": [{**single, "text": QUESTION}], "format": "html"})
+    assert b"data-name" in page.content
+
+
+def test_service_refuses(service: Any) -> None:
+    for instance in ("a text", {"text": "a text"}, {"image": {"b64": "x"}, "text": 3}, {"b64": "x"}):
+        answer = service.post("/v1/models/clip:explain", {"instances": [instance]})
+        assert answer.status in (400, 422)
+        assert "a picture's file in base64 and a text or a list of texts" in answer.json["error"]
+    many = {"image": {"b64": b64(picture())}, "text": ["a"] * 17}
+    assert "at most 16 are compared" in service.post("/v1/models/clip:explain", {"instances": [many]}).json["error"]
+
+
+def test_drawings_state_the_sum_of_each_part(tmp_path: Path) -> None:
+    one = Explainer(*model_and_processor("llava"))((picture(), QUESTION), continuation=" red cat")
+    assert one.by_part == (("image", one.parts[0].total), ("text", one.parts[1].total))
+    ((rendering, drawing),) = one.drawings
+    assert rendering == "relprop.render.together"
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(terminal([drawing]))
+    shown = console.export_text()
+    assert f"image {one.parts[0].total:+.3f} · text {one.parts[1].total:+.3f}" in shown
+    page = one.to_html()
+    assert page.count("data-name=") == len(one.parts[0].units)
+    assert page.count('class="t g') == 2
+    data = json.loads(page.split('<script type="application/json">')[1].split("</script>")[0])
+    strongest, shares = data["rows"][1]
+    assert np.array(shares) * strongest / 1000 == pytest.approx(one.matrix[1, : len(shares)], abs=strongest / 900)
+    assert "http" not in page.replace("http-equiv", "")
+    for name in ("a.png", "a.svg", "a.pdf"):
+        one.save(tmp_path / name)
+    pair = Explainer(*model_and_processor("clip"))
+    save([pair((picture(), "a dog"), method=m) for m in ("lrp_conservative", "gradient_x_input")], tmp_path / "two.png")
+    with Image.open(tmp_path / "two.png") as drawn:
+        assert drawn.height > 400
