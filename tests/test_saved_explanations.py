@@ -94,7 +94,7 @@ def test_continuations_have_the_same_matrix(name: str) -> None:
     assert [unit.text for unit in new.generated] == [unit["text"] for unit in old["units"][old["given"] :]]
     assert (new.prompt, new.continuation, new.passes) == (old["prompt"], old["continuation"], old["passes"])
     for step, one in zip(new.steps, old["generated"], strict=True):
-        assert json.loads(json.dumps(vars(step), default=vars)) == one
+        assert json.loads(json.dumps(vars(step), default=vars)) == {**one, "box": None}
     assert new.value == pytest.approx(sum(one["value"] for one in old["generated"]))
     assert [part.name for part in new.parts] == ["input_ids", "decoder_input_ids"][: 1 + (name == "encoder-decoder")]
     np.testing.assert_allclose([score for part in new.texts for score in part.scores], np.sum(old["scores"], 0))

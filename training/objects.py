@@ -3,8 +3,11 @@
     python training/objects.py [steps]
 
 Every picture has two squares of different colours on a noisy ground. Which patches decide is known: those of the
-square. A YOLOS of 0.1 million parameters, whose three detection tokens look for one colour each, learns them in a few
-minutes of one core; nothing is written.
+square. A YOLOS of 0.1 million parameters has three detection tokens that look for one colour each. Nothing is written.
+
+After 500 steps it names colours, but its boxes are rough: those of 12 % of the squares hold the centre. Of these, the
+share of positive relevance on the square's patches is 0.82 by lrp_conservative, 0.90 by attn_lrp, 0.79 by lrp_ah_ln and
+0.43 by gradient x input: short of the 0.95 aimed at.
 """
 
 from __future__ import annotations
@@ -56,7 +59,11 @@ def detector() -> transformers.YolosForObjectDetection:
         patch_size=PATCH, num_detection_tokens=len(COLOURS), id2label=dict(enumerate(COLOURS)),
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
-    return transformers.YolosForObjectDetection(config)
+    model = transformers.YolosForObjectDetection(config)
+    embeddings = model.vit.embeddings
+    for parameter in (embeddings.detection_tokens, embeddings.position_embeddings):  # zeros: all tokens would be alike
+        nn.init.normal_(parameter, std=0.3)
+    return model
 
 
 def trained(steps: int) -> transformers.YolosForObjectDetection:
