@@ -10,6 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from relprop.files import replacing
+from relprop.render.fonts import warn_of_lacking
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI, MOST_PIXELS = 200, 60_000  # Agg draws no picture of 2 ** 16 pixels a side
@@ -31,7 +32,11 @@ def write(figure: Figure, path: Path) -> None:
 
 
 def put(figure: Figure, where: Path | IO[bytes], kind: str) -> None:
-    """Without a date and with names that do not change; one too large for the canvas gets fewer dots an inch."""
+    """Without a date and with names that do not change; one too large for the canvas gets fewer dots an inch.
+
+    Warns of characters that no font has.
+    """
+    warn_of_lacking()
     dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
     with rc_context({"svg.hashsalt": "relprop"}):
         figure.savefig(where, format=kind, dpi=dpi, metadata=_DATED.get(kind))

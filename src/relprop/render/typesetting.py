@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+from unicodedata import bidirectional
 
 from matplotlib import get_data_path
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from matplotlib.ft2font import FT2Font, LoadFlags
 from matplotlib.patches import FancyBboxPatch
 
+from relprop.render import fonts
+from relprop.render.fonts import drawable as drawable  # also known here
 from relprop.render.saving import DPI
 
 FOLDER = Path(get_data_path(), "fonts", "ttf")  # the fonts that come with matplotlib: the same picture everywhere
 REGULAR, BOLD = FOLDER / "DejaVuSans.ttf", FOLDER / "DejaVuSans-Bold.ttf"
-MISSING = "□"
 INK, SOFT, RULE = "#1f2328", "#5b636d", "#dfe3e8"
 LINE, DESCENT = 0.275, 0.063  # from line to line, and from a baseline to the bottom of its line
 PITCH = 0.17  # from line to line of prose, closer than tokens, which lie in boxes
@@ -65,7 +66,7 @@ class TextRun:
 
     @property
     def width(self) -> float:
-        return sum(_advance(char, self.face.font) for char in self.text) * self.face.size / 72 + 2 * self.face.pad
+        return fonts.width(self.text, self.face.font) * self.face.size / 72 + 2 * self.face.pad
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,26 @@ class PlacedRun:
 
 
 def prose(text: str, face: Face, colour: str = INK) -> list[TextRun]:
-    return [TextRun(drawable(part, face.font), face, True, colour) for part in text.split(" ")]
+    return [text_run(part, face, True, colour) for part in text.split(" ")]
+
+
+def text_run(text: str, face: Face, space_before: bool, colour: str, **more: Any) -> TextRun:
+    """A run in a font that has its characters."""
+    shown, font = fonts.fitted(text, face.font)
+    return TextRun(shown, replace(face, font=font), space_before, colour, **more)
 
 
 def length(words: Iterable[TextRun]) -> float:
     return sum(word.width + word.face.space for word in words)
 
 
-def place(words: Iterable[TextRun], left: float, right: float, top: float) -> list[PlacedRun]:
-    """Words on lines between two edges: joined ones stay together where a line can hold them."""
+def place(
+    words: Iterable[TextRun], left: float, right: float, top: float, right_to_left: bool = False
+) -> list[PlacedRun]:
+    """Words on lines between two edges: joined ones stay together where a line can hold them.
+
+    Words of scripts from right to left stand in that order; with `right_to_left` so do the lines.
+    """
     placed: list[PlacedRun] = []
     x, y = left, top + LINE - DESCENT
     for chain in _chains(words, right - left):
@@ -99,7 +111,41 @@ def place(words: Iterable[TextRun], left: float, right: float, top: float) -> li
                 x, y, space = left, y if x == left else y + LINE, 0.0
             placed.append(PlacedRun(word, x + space, y, joined=space < 0))
             x += space + word.width
-    return placed
+    rows = [list(line) for _, line in groupby(placed, key=lambda run: run.y)]
+    return [run for line in rows for run in _ordered(line, left, right, right_to_left)]
+
+
+def _ordered(line: list[PlacedRun], left: float, right: float, base: bool) -> list[PlacedRun]:
+    """A line in the order in which it is read: words against its own direction are turned round among themselves."""
+    turned = [_direction(run.word.text) for run in line]
+    if not base and True not in turned:
+        return line
+    if base:
+        line = [_mirrored(run, left, right) for run in line]
+    # A word without a direction goes with its neighbours where they agree, else with the line.
+    for i, own in enumerate(turned):
+        if own is None:
+            before = next((one for one in turned[:i][::-1] if one is not None), base)
+            behind = next((one for one in turned[i + 1 :] if one is not None), base)
+            turned[i] = before if before == behind else base
+    done: list[PlacedRun] = []
+    for direction, pairs in groupby(zip(turned, line, strict=True), key=lambda pair: pair[0]):
+        runs = [run for _, run in pairs]
+        if direction != base:
+            ends = min(run.x for run in runs), max(run.x + run.word.width for run in runs)
+            runs = [_mirrored(run, *ends) for run in runs]
+        done += runs
+    return done
+
+
+def _mirrored(run: PlacedRun, left: float, right: float) -> PlacedRun:
+    return replace(run, x=left + right - run.x - run.word.width)
+
+
+def _direction(text: str) -> bool | None:
+    """True for a word from right to left, False from left to right, None for signs alone."""
+    kinds = {bidirectional(char) for char in text}
+    return True if kinds & set(fonts.RIGHT_TO_LEFT) else False if kinds & {"L", "EN"} else None
 
 
 def _chains(words: Iterable[TextRun], widest: float) -> Iterator[list[TextRun]]:
@@ -118,10 +164,10 @@ def _chains(words: Iterable[TextRun], widest: float) -> Iterator[list[TextRun]]:
 def _cut(word: TextRun, widest: float) -> Iterator[TextRun]:
     room, width, start = (widest - 2 * word.face.pad) * 72 / word.face.size, 0.0, 0
     for end, char in enumerate(word.text):
-        width += _advance(char, word.face.font)
+        width += fonts.width(char, word.face.font)
         if width > room and end > start:
             yield _piece(word, start, end)
-            width, start = _advance(char, word.face.font), end
+            width, start = fonts.width(char, word.face.font), end
     yield _piece(word, start, len(word.text))
 
 
@@ -175,26 +221,3 @@ def draw_box(
     shape = f"round,pad=0,rounding_size={corner}"
     inches = figure.dpi_scale_trans
     figure.add_artist(FancyBboxPatch((x, y), width, height, boxstyle=shape, transform=inches, **style))
-
-
-@cache
-def _font(path: Path) -> FT2Font:
-    font = FT2Font(str(path))
-    font.set_size(100, 72)
-    return font
-
-
-@cache
-def _advance(char: str, path: Path) -> float:
-    """How far a character moves the pen, in units of the font size."""
-    return _font(path).load_char(ord(char), LoadFlags.NO_HINTING).linearHoriAdvance / 65536 / 100
-
-
-@cache
-def _known(path: Path) -> frozenset[int]:
-    return frozenset(_font(path).get_charmap())
-
-
-def drawable(text: str, path: Path) -> str:
-    """The text with a box for every character the font lacks: matplotlib would warn of each."""
-    return "".join(char if ord(char) in _known(path) else MISSING for char in text)

@@ -15,9 +15,10 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from relprop.errors import InputError
 from relprop.render import palette, saving
+from relprop.render.fonts import fitted
 from relprop.render.generation.layout import GenerationMap, count_before, laid_out
 from relprop.render.text.layout import SCALE_NOTE, ends, shades
-from relprop.render.typesetting import INK, REGULAR, SOFT, drawable
+from relprop.render.typesetting import INK, REGULAR, SOFT
 
 CELL, SMALLEST, WIDEST = 0.17, 0.04, 40.0  # inches: a cell's side, as fits the width, but not smaller
 LABELLED = 0.11  # between labels; where cells are smaller, some go without
@@ -43,12 +44,15 @@ def draw(one: GenerationMap) -> Figure:
     )
     axes = figure.subplots()
     axes.imshow(_pixels(one, columns), aspect="equal", interpolation="nearest")
-    labels = [drawable(cell.text, REGULAR) for cell in laid_out(one)]
+    labels, files = zip(*(fitted(cell.text, REGULAR) for cell in laid_out(one)), strict=True)
     step = max(1, round(LABELLED / side))
     font = FontProperties(fname=str(REGULAR), size=min(7.5, 44 * side * step))
     axes.set_xticks(range(0, columns, step), labels[:columns:step], rotation=90, fontproperties=font, parse_math=False)
     down = range(0, rows, step)
     axes.set_yticks(down, [labels[one.given + i] for i in down], fontproperties=font, parse_math=False)
+    shown = [*files[:columns:step], *(files[one.given + i] for i in down)]
+    for label, file in zip([*axes.get_xticklabels(), *axes.get_yticklabels()], shown, strict=True):
+        label.set_fontproperties(FontProperties(fname=str(file), size=font.get_size()))
     axes.xaxis.tick_top()
     axes.tick_params(length=0, pad=2, colors=INK)
     axes.spines[:].set_visible(False)

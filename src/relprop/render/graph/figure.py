@@ -14,13 +14,14 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 
 from relprop.render import saving
+from relprop.render.fonts import fitted
 from relprop.render.graph.drawing import INK, GraphMap, drawn
 from relprop.render.graph.layout import NOTE, caption, covered, grid, strip
 from relprop.render.graph.shapes import Drawing, Shape
 from relprop.render.grid import films
 from relprop.render.image.layout import ends
 from relprop.render.panels import BAR_PIXELS, ColourBar, FigurePanel, column_width, panel_figure
-from relprop.render.typesetting import REGULAR, drawable
+from relprop.render.typesetting import REGULAR
 
 UNIT = 1 / 72  # inches of a drawing's unit, at its natural size
 READABLE = 0.45  # a drawing is not made smaller than this, however many there are
@@ -74,8 +75,9 @@ def draw_shapes(drawing: Drawing, axes: Axes) -> None:
             PathPatch(outline(shape), facecolor=shape.fill, edgecolor=shape.stroke, linewidth=shape.width * points)
         )
     for name in drawing.labels:
-        font = FontProperties(fname=str(REGULAR), size=name.size * points)
-        text = axes.text(name.x, name.y, drawable(name.text, REGULAR), color=INK, fontproperties=font, ha="center",
+        shown, file = fitted(name.text, REGULAR)
+        font = FontProperties(fname=str(file), size=name.size * points)
+        text = axes.text(name.x, name.y, shown, color=INK, fontproperties=font, ha="center",
                          va="center_baseline", parse_math=False)  # fmt: skip
         text.set_usetex(False)
 

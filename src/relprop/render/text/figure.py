@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
 from matplotlib.figure import Figure
 
 from relprop.render import palette, saving
+from relprop.render.fonts import joins, right_to_left
 from relprop.render.text.layout import ANSWER_NOTE, SCALE_NOTE, Cell, TextRow, ends, signs, stacked
 from relprop.render.typesetting import (
     BOLD,
@@ -26,14 +27,15 @@ from relprop.render.typesetting import (
     bottom,
     draw_box,
     draw_run,
-    drawable,
     length,
     place,
     prose,
+    text_run,
 )  # fmt: skip
 from relprop.types import Heatmap
 
 WIDTH, MARGIN = 8.0, 0.25
+JOINER = "\u200d"
 METHOD_MAX, GUTTER = 1.5, 0.2  # the left column, and what parts it from the tokens
 GAP = 0.13  # above and below a rule
 
@@ -73,7 +75,8 @@ def draw(heatmaps: Sequence[Heatmap]) -> Figure:
 def _row(row: TextRow, left: float, y: float) -> list[PlacedRun]:
     """The method's name, the tokens to the right of it, and under them what their scores account for."""
     name = place(prose(row.caption.method, METHOD), MARGIN, left - GUTTER, y)
-    tokens = place([_token(cell) for cell in row.cells], left, WIDTH - MARGIN, y)
+    backwards = right_to_left("".join(cell.text for cell in row.cells if not cell.special))
+    tokens = place(_tokens(row.cells), left, WIDTH - MARGIN, y, backwards)
     account = prose(" · ".join(row.caption.account), SMALL, SOFT)
     return [*name, *tokens, *place(account, left, WIDTH - MARGIN, bottom(tokens, y) - 0.03)]
 
@@ -96,12 +99,22 @@ def _scale(signed: bool) -> list[TextRun]:
     return [*prose(least, SMALL, SOFT), *swatches, *prose(f"{most}  ", SMALL, SOFT)]
 
 
-def _token(cell: Cell) -> TextRun:
-    background = palette.colour(cell.shade, palette.light(cell.signed))
-    ink = palette.as_hex(palette.ink(background)) if cell.shade else INK
-    face = SPECIAL if cell.special else TOKEN
-    shown = drawable(cell.text, face.font)
-    return TextRun(shown, face, cell.space_before, ink, palette.as_hex(background), cell.answer, cell.line_before)
+def _tokens(cells: Sequence[Cell]) -> Iterator[TextRun]:
+    """Tokens in boxes; pieces of one word whose letters join are drawn in their joined forms."""
+    for i, cell in enumerate(cells):
+        after = cells[i + 1] if i + 1 < len(cells) else None
+        led = JOINER if not cell.space_before and i and joins(cell.text[:1]) and joins(cells[i - 1].text[-1:]) else ""
+        follows = after is not None and not after.space_before and joins(cell.text[-1:]) and joins(after.text[:1])
+        background = palette.colour(cell.shade, palette.light(cell.signed))
+        yield text_run(
+            f"{led}{cell.text}{JOINER if follows else ''}",
+            SPECIAL if cell.special else TOKEN,
+            cell.space_before,
+            palette.as_hex(palette.ink(background)) if cell.shade else INK,
+            background=palette.as_hex(background),
+            answer=cell.answer,
+            line_before=cell.line_before,
+        )
 
 
 def _background(shade: float, signed: bool) -> str:
