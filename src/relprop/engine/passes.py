@@ -355,9 +355,12 @@ class _Pass:
         """The outputs and the target. A target function of the caller runs under the rules too."""
         observers = (self.sources, self.saver, self.capture, self.keeper, self.states, self.gates)
         given = self.sources.live_inputs(self.given)
-        mode = Propagation(self.rules, [one for one in observers if one is not None], self.sources.live)
+        present = [one for one in observers if one is not None]
         try:
-            with mode, in_double_precision(mode) if self.double else nullcontext():
+            with (
+                Propagation(self.rules, present, self.sources.live) as mode,
+                in_double_precision(mode) if self.double else nullcontext(),
+            ):
                 outputs = call(self.model, given, target)
                 if self.saver is not None:
                     self.saver.close()
