@@ -23,6 +23,7 @@ _HOMES = {
     "Attribution": "relprop.types",
     "Ledger": "relprop.types",
     "Unit": "relprop.types",
+    "WordList": "relprop.readers.words",
     "RelpropError": "relprop.errors",
 }
 
@@ -33,6 +34,7 @@ __all__ = [
     "Ledger",
     "RelpropError",
     "Unit",
+    "WordList",
     "__version__",
     "attribute",
     "check",
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from relprop.explanation import Explanation
     from relprop.explanation_list import compare, load
     from relprop.methods import methods
+    from relprop.readers.words import WordList
     from relprop.types import Attribution, Ledger, Unit
 
 

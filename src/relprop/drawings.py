@@ -30,6 +30,8 @@ def drawings_of(one: Any) -> list[DrawnPart]:
         return [*summed, *by_step, (GENERATION, _generation(one))]
     if one.steps:
         return [drawn for i in range(len(one.steps)) for drawn in drawings_of(one.step(i))]
+    if one.ledgers:  # each part explains the whole value
+        return [drawn for i in range(len(one.ledgers)) for drawn in drawings_of(one.side(i))]
     return _of_parts(one, one.parts)
 
 

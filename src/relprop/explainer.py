@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from torch import Tensor, nn
 
 from relprop.attribution import DEFAULT_METHOD, attribute, ledger_of, with_warnings
+from relprop.encoders.wrapped import as_encoder, own_model
 from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
 from relprop.engine.wrappers import check_model
@@ -60,9 +61,10 @@ class Explainer:
             model, tokenizer = load(model, tokenizer)
         elif not isinstance(model, nn.Module) and hasattr(model, "model"):  # a transformers pipeline
             model, tokenizer = model.model, pipeline_processor(model) if tokenizer is None else tokenizer
-        self.model: Any = check_model(model)
         if isinstance(tokenizer, str | Path):
-            tokenizer = load_processor(tokenizer, self.model)
+            tokenizer = load_processor(tokenizer, model)
+        model, tokenizer = own_model(model, tokenizer)
+        self.model: Any = as_encoder(check_model(model), tokenizer)
         self.tokenizer = tokenizer
         self.reader = reader_of(self.model, tokenizer, columns) if reader is None else reader
         self.task = task_of(self.model, self.reader) if task is None else task
@@ -132,6 +134,9 @@ class Explainer:
         or name, None for the prediction, a pair for a difference; for a list also a list with one target each; a list
         of labels of one text, where it may have several.
 
+        Words that are split before: `WordList([...])`. Multiple choice: `(text, [choice, ...])`; `target` is a choice,
+        by its index or text, or a pair. Encoders compare a pair of texts; `target` is "cosine", "dot" or "maxsim".
+
         Labels of words (named entities): `target` is a word, or its characters, and a label; None for every entity, in
         the explanation's `steps`. Masked language models explain the token at each mask.
 
@@ -142,14 +147,15 @@ class Explainer:
         Question answering: `question` and `context`; `target` is "start", "end", an answer of the context (its text, or
         its characters), "" for no answer, a pair of answers, or None for the predicted one.
 
-        Language models explain the next token; with `generate` (how many tokens, or settings of the model's own
-        `generate`) or a given `continuation`, each token of it, in the explanation's `steps`; `against` another token,
-        or each "runner-up"; alone, the next token against it.
+        Language models explain the next token of a text or of a chat (a list of messages with "role" and "content");
+        with `generate` (how many tokens, or settings of the model's own `generate`) or a given `continuation`, each
+        token of it, in the explanation's `steps`; `against` another token, or each "runner-up"; alone, the
+        next token against it.
         """
         if question is not None or context is not None:
             given = self._question(given, question, context)
         methods = list(method) if isinstance(method, list | tuple) else [method]
-        one = getattr(self.reader, "is_one", None)  # a list of pictures is one video
+        one = getattr(self.reader, "is_one", None)  # a list of pictures is one video, and one of messages a chat
         several = None if one is not None and one(given) else as_list(given)
         single, every = several is None, [given] if several is None else several
         _check(special, batch_size, max_length, methods)

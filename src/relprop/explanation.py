@@ -14,7 +14,8 @@ from relprop import exports
 from relprop.drawings import GENERATION, PICTURES, TOGETHER, drawings_of
 from relprop.errors import InputError
 from relprop.files import check_writable, write_text, writing
-from relprop.part import Part, only
+from relprop.part import Part, kinds_of, only, refuse_sum, strongest_names
+from relprop.render.pairs.part import PairPart
 from relprop.render.text.part import TextPart
 from relprop.types import Box, ExplainedStep, Ledger, Unit, box_of, without_no_box
 
@@ -36,6 +37,8 @@ class Explanation:
 
     With `steps`, it explains several numbers, each with scores of its own: every generated token of a continuation by
     all units before it, or every entity, mask or label of a text by all its units.
+
+    With `ledgers`, each part explains the whole value by itself: a similarity through either text.
     """
 
     parts: tuple[Part, ...]
@@ -50,11 +53,12 @@ class Explanation:
     steps: tuple[ExplainedStep, ...] = ()  # of a continuation, one for each of the last units of the last part
     box: Box | None = None  # where on a picture the number is read: a detected object, a region
     passes: str = ""  # of a continuation: "shared", all tokens from one forward pass; "single", a pass for each
+    ledgers: tuple[Ledger | None, ...] = ()  # where each part explains the whole value: one per part
 
     def __repr__(self) -> str:
         """What was explained, its value and the units that weigh most."""
-        named = [name for part in self.parts for name in _strongest(part)]
-        given = " | ".join(self.text) or _kinds(self.parts)
+        named = [name for part in self.parts for name in strongest_names(part)]
+        given = " | ".join(self.text) or kinds_of(self.parts)
         shown = repr(given if len(given) <= 40 else f"{given[:37]}...")
         return f"Explanation({shown} -> {self.target} {self.value:.2f}; {', '.join(named)})"
 
@@ -78,7 +82,7 @@ class Explanation:
     @property
     def accounted(self) -> float:
         """The sum of all scores: how much of the value they account for."""
-        return sum(part.total for part in self.parts)
+        return refuse_sum(self.parts) if self.ledgers else sum(part.total for part in self.parts)
 
     @property
     def by_part(self) -> tuple[tuple[str, float], ...]:
@@ -99,7 +103,7 @@ class Explanation:
     @property
     def text(self) -> tuple[str, ...]:
         """What was read and written: all texts, in their order."""
-        return tuple(text for part in self.texts for text in part.text)
+        return tuple(text for part in self.parts if isinstance(part, TextPart | PairPart) for text in part.text)
 
     def words(self) -> Explanation:
         """The same explanation with sub-words merged: a word's score is the sum of its pieces' scores.
@@ -114,8 +118,10 @@ class Explanation:
         return self._merged("sentences", TextPart.sentence_groups)
 
     def _merged(self, what: str, groups_of: Groups) -> Explanation:
+        if pairs := [part for part in self.parts if isinstance(part, PairPart)]:
+            return replace(self, parts=tuple(part.merged_by(groups_of) for part in pairs))
         if not self.texts:
-            raise InputError(f"{what} are of texts, and this is an explanation of {_kinds(self.parts)}")
+            raise InputError(f"{what} are of texts, and this is an explanation of {kinds_of(self.parts)}")
         return self._grouped(groups_of, merged=True)
 
     def without_special(self) -> Explanation:
@@ -208,6 +214,13 @@ class Explanation:
             passes="",
         )
 
+    def side(self, index: int) -> Explanation:
+        """Where each part explains the whole value: the explanation through one of them alone."""
+        if not -len(self.ledgers) <= index < len(self.ledgers):
+            raise InputError(f"side {index} is out of range: there are {len(self.ledgers)}")
+        target = f"{self.target}, by the {self.parts[index].name} text"
+        return replace(self, parts=(self.parts[index],), target=target, ledger=self.ledgers[index], ledgers=())
+
     # Drawings and files.
 
     @property
@@ -250,7 +263,8 @@ class Explanation:
         """One line of JSON with its schema version; `from_json` loads it back. Pictures are not saved with it."""
         from relprop.saved_explanations import SCHEMA_VERSION
 
-        names = [field.name for field in fields(self) if field.name not in ("parts", "ledger", "steps", "box")]
+        left = ("parts", "ledger", "steps", "box", "ledgers")
+        names = [field.name for field in fields(self) if field.name not in left]
         data = {
             "schema_version": SCHEMA_VERSION,
             "parts": [part.to_dict() for part in self.parts],
@@ -259,7 +273,9 @@ class Explanation:
             "steps": [without_no_box(asdict(step)) for step in self.steps],
             "box": self.box,
         }
-        data = without_no_box(data)
+        data = without_no_box(data) | (
+            {"ledgers": [one and asdict(one) for one in self.ledgers]} if self.ledgers else {}
+        )
         try:
             return json.dumps(data, ensure_ascii=False, allow_nan=False)
         except ValueError:
@@ -271,48 +287,28 @@ class Explanation:
 
         `image`: a path, a Pillow image or an array. `sound`: a path, (samples, rate) or a dict of datasets.
         """
-        from relprop.saved_explanations import damaged, part_reviver, upgraded
+        from relprop.saved_explanations import check_saved, damaged, part_reviver, upgraded
 
         revived, data = part_reviver(image, sound), upgraded(text)
         with damaged():
             parts = [revived(one) for one in data["parts"]]
             ledger = Ledger.revived(data["ledger"])
             steps = tuple(ExplainedStep.revived(step) for step in data["steps"])
-            found = cls(**{**data, "parts": tuple(parts), "ledger": ledger, "steps": steps, "box": box_of(data)})
-            found._check()
+            ledgers = tuple(Ledger.revived(one) for one in data.get("ledgers", ()))
+            own = {"ledger": ledger, "steps": steps, "ledgers": ledgers, "box": box_of(data)}
+            found = cls(**{**data, "parts": tuple(parts), **own})
+            found._check_parts()
+            check_saved(found, found.texts, (found.ledger, *ledgers, *(step.ledger for step in steps)))
         return found
 
-    def _check(self) -> None:
-        """Raise ValueError for what relprop never writes."""
-        from relprop.saved_explanations import check_places, check_sum, check_types
-
-        check_types(self, Explanation)
+    def _check_parts(self) -> None:
+        """Raise ValueError for parts that relprop never writes."""
         if not self.parts:
             raise ValueError("it has no parts")
         if any(len(part.by_step) != len(self.steps) for part in self.parts) or self._given < 0:
             raise ValueError(f"{len(self.steps)} steps do not fit the scores")
-        for part in self.texts:
-            check_places(part.units, part.text)
-        for ledger in (self.ledger, *(step.ledger for step in self.steps)):
-            if ledger is not None:
-                check_sum(ledger)
-
-
-def _strongest(part: Part, count: int = 2) -> list[str]:
-    """The units of a part that weigh most, with their scores."""
-    pairs = [(unit, score) for unit, score in part.top(count + 4) if not getattr(unit, "special", False)]
-    return [f"{_unit_name(unit)} {score:+.2f}" for unit, score in pairs[:count]]
-
-
-def _unit_name(unit: object) -> str:
-    if isinstance(unit, str):
-        return unit
-    text = getattr(unit, "text", None)
-    return str(text) if text is not None else f"({getattr(unit, 'row', '?')}, {getattr(unit, 'column', '?')})"
-
-
-def _kinds(parts: Sequence[Part]) -> str:
-    return " and ".join(sorted({part.kind for part in parts}))
+        if self.ledgers and len(self.ledgers) != len(self.parts):
+            raise ValueError(f"{len(self.ledgers)} ledgers do not fit {len(self.parts)} parts")
 
 
 def show(explanations: Sequence[Explanation]) -> None:

@@ -11,6 +11,8 @@ from torch import nn
 
 from relprop.errors import ModelError, RelpropWarning
 
+_SIDE = 4096  # pixels: more than models of pictures read
+
 
 def check_missing(where: str, name: str, info: Mapping[str, Any], filled: Collection[str] = ()) -> None:
     """Raise if weights of the model are in none of its files. `filled`: names of those that an adapter brings."""
@@ -75,3 +77,24 @@ def check_numbers(where: str, model: nn.Module, whole: Collection[str]) -> None:
             )
         if not torch.isfinite(parameter).all():
             raise ModelError(f'"{where}" has weights that are not finite numbers: its parameter "{name}"')
+
+
+def table_rows(model: nn.Module) -> int | None:
+    """How many tokens the model's table has; None where it does not say which of its tables that is."""
+    try:
+        table = getattr(model, "get_input_embeddings", lambda: None)()
+    except (NotImplementedError, AttributeError):
+        return None
+    return getattr(table, "num_embeddings", None)
+
+
+def check_picture_size(where: str, processor: Any) -> None:
+    """Raise if pictures would be made larger than any model reads them."""
+    for size in (getattr(processor, name, None) for name in ("size", "crop_size", "pad_size")):
+        get = getattr(size, "get", None)
+        for side in [get(one) for one in ("height", "width", "shortest_edge")] if get else [size]:
+            if isinstance(side, int | float) and side > _SIDE:
+                raise ModelError(
+                    f'the image processor of "{where}" makes pictures of {side:,} pixels a side; at most {_SIDE:,} '
+                    "can be explained"
+                )

@@ -18,19 +18,20 @@ from relprop.adapter_folders import WEIGHTS as ADAPTER_WEIGHTS
 from relprop.adapter_folders import AdapterFolder, adapter_folder, holds_adapter, with_adapter, with_label_count
 from relprop.embedded import EMBEDDED as EMBEDDED  # also known here
 from relprop.embedded import HUB_ID, check_name
+from relprop.encoders.folder import MODULES, encoder_files, encoder_of_folder, is_encoder_folder, transformer_folder
+from relprop.encoders.wrapped import is_headless
 from relprop.engine.model_call import generates, is_ctc
 from relprop.engine.wrappers import arguments_of
 from relprop.errors import ModelError, RelpropError, RelpropWarning
 from relprop.gguf_files import gguf_file, gguf_weights
 from relprop.graph.graphormer import KIND, Graphormer
 from relprop.library_logging import quiet as quiet
-from relprop.loaded_weights import check_missing, check_numbers, check_unused
+from relprop.loaded_weights import check_missing, check_numbers, check_picture_size, check_unused, table_rows
 from relprop.paired_processor import PairedProcessor
 from relprop.stored_weights import WeightLimit, check_counts, check_texts, read_json, stored_weights
 
 _OWN = {KIND: Graphormer}  # architectures that relprop brings itself
 _SOUND_ARGUMENTS = ("input_values", "input_features")
-_SIDE = 4096  # pixels: more than models of pictures read
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _PICTURE_SETTINGS = ("preprocessor_config.json", "processor_config.json")
@@ -52,6 +53,8 @@ def load(name: str | Path, tokenizer: Any = None) -> tuple[nn.Module, Any]:
             adapter = adapter_folder(folder)
             model = _adapted_model(adapter)
             source = source if _has_tokenizer(folder) else os.path.expanduser(adapter.base)
+        elif is_encoder_folder(folder):
+            return _load_encoder(source, folder, tokenizer)
         else:
             model = _whole_model(source, folder)
         if tokenizer is None and not isinstance(model, tuple(_OWN.values())):
@@ -64,6 +67,16 @@ def stamp(name: str | Path) -> tuple[tuple[str, int, int], ...]:
     folder = Path(EMBEDDED.get(str(name), name)).expanduser()
     files = sorted(folder.iterdir()) if folder.is_dir() else []
     return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+def _load_encoder(source: str, folder: Path, tokenizer: Any) -> tuple[nn.Module, Any]:
+    """A Transformer without a head, with the modules behind it that the folder names."""
+    inner = transformer_folder(folder)
+    source = source if inner == folder else str(inner)
+    model = _whole_model(source, inner, headless=True)
+    if tokenizer is None:
+        tokenizer = load_processor(source, model)
+    return encoder_of_folder(folder, model), tokenizer
 
 
 def load_processor(name: str | Path, model: nn.Module) -> Any:
@@ -86,7 +99,7 @@ def load_processor(name: str | Path, model: nn.Module) -> Any:
 def _located(name: str | Path, where: str) -> tuple[str, Path]:
     """What transformers loads a model by, and the folder of its files on this machine, checked."""
     if os.path.isdir(where):
-        _check_folder(Path(where))
+        _check_folder(transformer_folder(Path(where)))
         return where, Path(where)
     if os.path.exists(where):
         raise ModelError(f'"{name}" is a file; name the folder that holds the model')
@@ -94,15 +107,15 @@ def _located(name: str | Path, where: str) -> tuple[str, Path]:
     return str(name), _folder_from_hub(str(name))
 
 
-def _whole_model(source: str, folder: Path, adapter: AdapterFolder | None = None) -> nn.Module:
-    """The model of a folder; with an adapter, the model of the adapter's task."""
+def _whole_model(source: str, folder: Path, adapter: AdapterFolder | None = None, headless: bool = False) -> nn.Module:
+    """The model of a folder; with an adapter, the model of the adapter's task; or its Transformer alone."""
     stored = stored_weights(folder)
     check_texts(folder, stored)
     config = _settings(folder)
     check_counts(folder, config, stored)
     own = _own_architecture(config)
     with WeightLimit(stored if adapter is None else stored + stored_weights(adapter.folder), source):
-        model = own.load(folder) if own else _load_model(source, adapter)
+        model = own.load(folder) if own else _load_model(source, adapter, headless)
         if adapter is not None:
             with quiet():
                 model = with_adapter(model, adapter)
@@ -128,7 +141,7 @@ def _load_both(where: str, model: nn.Module) -> Any:
         processor = transformers.AutoProcessor.from_pretrained(where, trust_remote_code=False)
     if all(getattr(processor, name, None) is not None for name in ("image_processor", "tokenizer")):
         _check_vocabulary(where, model, processor.tokenizer)
-        _check_picture_size(where, processor.image_processor)
+        check_picture_size(where, processor.image_processor)
         return processor
     return PairedProcessor(_load_image_processor(where), _load_tokenizer(where, model))
 
@@ -184,17 +197,22 @@ def _folder_from_hub(name: str) -> Path:
         if adapter is not None:
             fetched(ADAPTER_WEIGHTS, needed=True)
         config = adapter or fetched("config.json", needed=True)
+        if config is not None and fetched(MODULES, needed=False) is not None:
+            for file in encoder_files(config.parent):
+                fetched(file, needed=False)
     assert config is not None  # it was needed
     _check_folder(config.parent)
     return config.parent
 
 
-def _load_model(where: str, adapter: AdapterFolder | None = None) -> nn.Module:
+def _load_model(where: str, adapter: AdapterFolder | None = None, headless: bool = False) -> nn.Module:
     import transformers
 
     with quiet():
         config = _config(where)
-        if adapter is None or adapter.auto_class is None:
+        if headless:
+            name, cls = "encoder", transformers.AutoModel
+        elif adapter is None or adapter.auto_class is None:
             name, cls = _architecture(where, config)
         else:
             name, cls = adapter.auto_class, getattr(transformers, adapter.auto_class)
@@ -209,7 +227,10 @@ def _load_model(where: str, adapter: AdapterFolder | None = None) -> nn.Module:
         model, info = cls.from_pretrained(
             where, config=config, use_safetensors=True, output_loading_info=True, ignore_mismatched_sizes=True
         )
-    check_missing(where, name, info, () if adapter is None else adapter.shapes)
+    filled = [] if adapter is None else list(adapter.shapes)
+    if is_headless(model):  # its pooler is read by no encoder: embeddings are made of the last states
+        filled += [key for key in info["missing_keys"] if key.startswith("pooler.")]
+    check_missing(where, name, info, filled)
     check_unused(where, model, sorted(info["unexpected_keys"]), told=adapter is None)
     model.eval()
     return model  # type: ignore[no-any-return]
@@ -291,21 +312,12 @@ def _check_vocabulary(where: str, model: nn.Module, tokenizer: Any) -> None:
     ids = [number for number in tokenizer.get_vocab().values() if number not in added]
     if not ids:
         raise ModelError(f'the tokenizer of "{where}" has no vocabulary: the file with its tokens is missing or empty')
-    table = _table_rows(model)
+    table = table_rows(model)
     if table is not None and max(ids) >= table:
         raise ModelError(
             f'the tokenizer of "{where}" has tokens up to number {max(ids):,}, its model knows 0 to {table - 1:,}: '
             "they are not of the same model"
         )
-
-
-def _table_rows(model: nn.Module) -> int | None:
-    """How many tokens the model's table has; None where it does not say which of its tables that is."""
-    try:
-        table = getattr(model, "get_input_embeddings", lambda: None)()
-    except (NotImplementedError, AttributeError):
-        return None
-    return getattr(table, "num_embeddings", None)
 
 
 def _load_image_processor(where: str) -> Any:
@@ -315,7 +327,7 @@ def _load_image_processor(where: str) -> Any:
         raise ModelError(f'"{where}" holds no image processor: there is no preprocessor_config.json')
     with quiet(), _as_model_errors(f'the image processor of "{where}" cannot be loaded', where):
         processor = transformers.AutoImageProcessor.from_pretrained(where, trust_remote_code=False)
-        _check_picture_size(where, processor)
+        check_picture_size(where, processor)
     return processor
 
 
@@ -349,18 +361,6 @@ def _load_sound_processor(where: str, model: nn.Module) -> SoundProcessor:
     writes = not Path(where).is_dir() or _has_tokenizer(Path(where))
     needed = generates(model) or is_ctc(model)
     return SoundProcessor(extractor, _load_tokenizer(where, model) if needed and writes else None)
-
-
-def _check_picture_size(where: str, processor: Any) -> None:
-    """Raise if pictures would be made larger than any model reads them."""
-    for size in (getattr(processor, name, None) for name in ("size", "crop_size", "pad_size")):
-        get = getattr(size, "get", None)
-        for side in [get(one) for one in ("height", "width", "shortest_edge")] if get else [size]:
-            if isinstance(side, int | float) and side > _SIDE:
-                raise ModelError(
-                    f'the image processor of "{where}" makes pictures of {side:,} pixels a side; at most {_SIDE:,} '
-                    "can be explained"
-                )
 
 
 def _has_tokenizer(folder: Path) -> bool:

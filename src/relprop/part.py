@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from relprop.errors import InputError
 
@@ -147,3 +147,29 @@ def only(parts: Sequence[Part], what: str) -> Part:
         names = ", ".join(f'"{part.name}"' for part in parts)
         raise InputError(f"the {what} are of {len(parts)} inputs that are never added: take .parts[...] of {names}")
     return parts[0]
+
+
+def refuse_sum(parts: Sequence[Part]) -> NoReturn:
+    """Raise where each part explains the whole value by itself, so that their sum says nothing."""
+    names = ", ".join(f'"{part.name}"' for part in parts)
+    raise InputError(f"each part explains the whole value by itself: take .parts[...].total of one of {names}")
+
+
+def kinds_of(parts: Sequence[Part]) -> str:
+    """The kinds of the parts, for people: "image and text"."""
+    return " and ".join(sorted({part.kind for part in parts}))
+
+
+def strongest_names(part: Part, count: int = 2) -> list[str]:
+    """The units of a part that weigh most, with their scores."""
+    pairs = [(unit, score) for unit, score in part.top(count + 4) if not getattr(unit, "special", False)]
+    return [f"{_unit_name(unit)} {score:+.2f}" for unit, score in pairs[:count]]
+
+
+def _unit_name(unit: object) -> str:
+    if isinstance(unit, tuple):  # a pair
+        return " - ".join(map(_unit_name, unit))
+    if isinstance(unit, str):
+        return unit
+    text = getattr(unit, "text", None)
+    return str(text) if text is not None else f"({getattr(unit, 'row', '?')}, {getattr(unit, 'column', '?')})"

@@ -68,6 +68,7 @@ class Registry(Generic[F]):
         self.kind = kind
         self.hint = hint
         self.homes: dict[str, str] = {}  # name -> the module that registers it
+        self.special_homes: dict[str, str] = {}  # the same of names that are found, but not for every input: not listed
         self._records: dict[str, Record[F]] = {}
 
     def register(self, **metadata: Any) -> Callable[[F], F]:
@@ -75,7 +76,7 @@ class Registry(Generic[F]):
 
         def add(function: F) -> F:
             name = function.__name__
-            if name in self._records or self.homes.get(name, function.__module__) != function.__module__:
+            if name in self._records or self._home(name, function.__module__) != function.__module__:
                 raise ValueError(f'{self.kind} "{name}" is registered twice')
             self._records[name] = Record(name=name, function=function, **metadata)
             return function
@@ -84,8 +85,8 @@ class Registry(Generic[F]):
 
     def __getitem__(self, name: str) -> Record[F]:
         key = name.replace("-", "_") if isinstance(name, str) else ""
-        if key not in self._records and key in self.homes:
-            import_module(self.homes[key])
+        if key not in self._records and self._home(key):
+            import_module(self._home(key))
         if key not in self._records:
             raise unknown_name(self.kind, name, self.names(), self.hint.format(count=len(self)))
         return self._records[key]
@@ -96,9 +97,16 @@ class Registry(Generic[F]):
     def __len__(self) -> int:
         return len(self.names())
 
+    def _home(self, name: str, default: str = "") -> str:
+        return self.homes.get(name) or self.special_homes.get(name, default)
+
     def names(self) -> list[str]:
-        """In one order, whatever was imported first."""
-        return list(self.homes | dict.fromkeys(self._records, ""))
+        """Those that fit every input, in one order, whatever was imported first."""
+        return [name for name in self.homes | dict.fromkeys(self._records, "") if name not in self.special_homes]
+
+    def every(self) -> list[Record[F]]:
+        """All records, those that are not for every input at the end."""
+        return [self[name] for name in (*self.names(), *self.special_homes)]
 
 
 class RecordList(list[Record[Any]]):

@@ -6,7 +6,7 @@ A class of parts of another package joins by the entry point group "relprop.part
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from importlib import import_module
@@ -32,6 +32,7 @@ _PARTS = {
     "audio": "relprop.render.audio.part:AudioPart",
     "series": "relprop.render.series.part:SeriesPart",
     "features": "relprop.render.features.part:FeaturePart",
+    "pairs": "relprop.render.pairs.part:PairPart",
 }
 
 
@@ -143,6 +144,16 @@ def check_places(units: Sequence[Unit], text: Sequence[str]) -> None:
             raise ValueError(f"a unit is of text {unit.segment} of {len(text)}")
         if unit.start is not None and not 0 <= unit.start <= (unit.end or 0) <= len(text[unit.segment]):
             raise ValueError(f"a unit stands at {unit.start} to {unit.end} of {len(text[unit.segment])} characters")
+
+
+def check_saved(explanation: object, texts: Iterable[Any], ledgers: Iterable[Ledger | None]) -> None:
+    """Raise ValueError for fields, places in texts and ledgers that relprop never writes."""
+    check_types(explanation, type(explanation))
+    for part in texts:
+        check_places(part.units, part.text)
+    for ledger in ledgers:
+        if ledger is not None:
+            check_sum(ledger)
 
 
 def check_sum(ledger: Ledger) -> None:

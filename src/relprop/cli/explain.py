@@ -39,6 +39,15 @@ def explain(
     image: Annotated[
         Path | None, typer.Option(help="A picture beside the text, for models that read both together.")
     ] = None,
+    choice: Annotated[
+        list[str] | None,
+        typer.Option(help="A choice that may follow the text, for models of multiple choice; twice or more."),
+    ] = None,
+    split: Annotated[bool, typer.Option("--split", help="The text's words are those between blanks.")] = False,
+    chat: Annotated[
+        Path | None,
+        typer.Option(help="With --lm: a JSON file of messages with role and content, in place of the text."),
+    ] = None,
     file: Annotated[
         Path | None,
         typer.Option(help="Explain every line of this file, or a column of this .csv, .tsv, .jsonl, .parquet."),
@@ -72,7 +81,8 @@ def explain(
         list[str] | None,
         typer.Option(
             help="Class name or index; 'A,B' for a difference; 'WORD,LABEL' for labels of words; 'OBJECT,CLASS' or "
-            "'X:Y,CLASS' for objects and places of a picture; several are compared. Default: predicted."
+            "'X:Y,CLASS' for objects and places of a picture; a choice; of pairs cosine, dot or maxsim; several are "
+            "compared. Default: predicted."
         ),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge sub-words to words.")] = False,
@@ -99,7 +109,9 @@ def explain(
     text = givens.one_text(pieces)
     writing = {"generate": generate, "continuation": continuation, "against": against}
     if lm is None:
-        refuse('--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...', **writing)
+        refuse(
+            '--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...', **writing, chat=chat
+        )
     else:
         refuse("give either --lm or --{name}, not both", model=model)
     if smiles is not None:
@@ -108,7 +120,7 @@ def explain(
         refuse("give either --smiles or --{name}, not both", **others)
     if image is not None:
         refuse("with --image the question is the text itself: leave out --{name}", question=question, context=context)
-    other = any(one is not None for one in (smiles, lm, question, context, pair, file, image))
+    other = any(one is not None for one in (smiles, lm, question, context, pair, file, image, choice)) or split
     paths = None if other else givens.pictures(text)
     givens.check_other_file(text, lm or model)
     outputs = Outputs(html, png, json, out, numbers, quiet)
@@ -117,9 +129,13 @@ def explain(
         rows: dict[int, Any] = {0: givens.question_and_context(model, text, question, context, file)}
     elif smiles is not None:
         rows = {0: smiles}
+    elif chat is not None:
+        refuse("give either --chat or a text, not both", text=text, pair=pair, file=file, choice=choice)
+        rows = {0: givens.messages(chat)}
     else:
         rows = dict(enumerate(paths)) if paths else dict(givens.texts(text, pair, file, column))
         rows = rows if image is None else {row: (image, givens.candidates(one)) for row, one in rows.items()}
+        rows = rows if paths or image is not None else givens.with_choices(rows, choice, split, pair)
     given = list(rows.values())
     if batch_size < 1:
         raise InputError(f"batch_size must be at least 1, got {batch_size}")
@@ -144,7 +160,8 @@ def explain(
     whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     read = label_target if is_tagger(explainer.model) else class_target
     read = place_target if getattr(explainer.task, "takes_places", False) else read
-    targets = [one if one in whole else read(one, explainer.labels) for one in target] if target else [None]
+    labels = dict(enumerate(choice)) if choice else explainer.labels
+    targets = [one if one in whole else read(one, labels) for one in target] if target else [None]
     reads = explainer.reader.name
     if reads == "texts" and not other and not paths and text is not None and (hint := givens.hint(text)):
         typer.echo(f"relprop: {hint}", err=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -66,6 +67,33 @@ def texts(
 def candidates(text: str | tuple[str, str]) -> str | list[str]:
     """The text beside a picture, or the two that are compared."""
     return text if isinstance(text, str) else list(text)
+
+
+def with_choices(rows: dict[int, Any], choices: list[str] | None, split: bool, pair: str | None) -> dict[int, Any]:
+    """Every text with the choices that may follow it, or split into its words."""
+    if choices is not None:
+        if split or pair is not None:
+            raise InputError("--choice goes with the text alone: leave out --split and --pair")
+        return {number: (text, choices) for number, text in rows.items()}
+    if not split:
+        return rows
+    from relprop.readers.words import WordList
+
+    def words(text: Any) -> Any:
+        return WordList(text.split()) if isinstance(text, str) else tuple(map(words, text))
+
+    return {number: words(text) for number, text in rows.items()}
+
+
+def messages(file: Path) -> list[object]:
+    """The messages of a chat, from a file of JSON."""
+    try:
+        found = json.loads(_text(file))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'"{file}" is not JSON: {error}') from None
+    if not isinstance(found, list) or not any(isinstance(one, dict) for one in found):
+        raise InputError(f'"{file}" should hold a list of messages, [{{"role": "user", "content": "..."}}]')
+    return found
 
 
 def _text(file: Path) -> str:

@@ -94,9 +94,11 @@ def derivative(result: Tensor, source: Tensor) -> Callable[[Tensor], Tensor]:
     return along
 
 
-def decompose(model: nn.Module, inputs: Mapping[str, Any], use: Callable[[AttentionSubBlock], Tensor]) -> list[Tensor]:
+def decompose(
+    model: nn.Module, inputs: Mapping[str, Any], use: Callable[[AttentionSubBlock], Tensor], target: Any = None
+) -> list[Tensor]:
     """`use(sub_block)` for every attention sub-block, in the order of the forward pass; one graph at a time is kept."""
-    for plan in reading_plans(model, inputs, None):
+    for plan in reading_plans(model, inputs, target):
         with suppress(MisfitError):
             return _decomposed(model, inputs, use, plan.leaf_places)
     raise ModelError("its residual stream begins differently in every run")

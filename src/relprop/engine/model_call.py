@@ -203,6 +203,11 @@ def is_tagger(model: nn.Module) -> bool:
     return _is_for(model, "TokenClassification")
 
 
+def chooses(model: nn.Module) -> bool:
+    """Whether the model scores choices that stand beside each other: it reads [batch, choices, tokens]."""
+    return _is_for(model, "MultipleChoice")
+
+
 def predicts_next_sentence(model: nn.Module) -> bool:
     """Whether the model says if a text follows another."""
     return _is_for(model, "NextSentencePrediction")

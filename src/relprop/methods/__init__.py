@@ -27,6 +27,8 @@ _METHODS_OF = {
 }
 for _module, _names in _METHODS_OF.items():
     METHODS.homes |= dict.fromkeys(_names.split(), f"{__name__}.{_module}")
+# Of two texts, not of any input.
+METHODS.special_homes |= {"bilrp": f"{__name__}.similarity"}
 
 
 class _CallableModule(ModuleType):
@@ -44,7 +46,7 @@ def methods(name: str | None = None) -> RecordList | Record[Any]:
     """All methods, the default first, with what they do, their options and sources; or the one of this name."""
     if name is not None:
         return METHODS[name]
-    return RecordList(sorted(METHODS, key=lambda record: record.name != DEFAULT))
+    return RecordList(sorted(METHODS.every(), key=lambda record: record.name != DEFAULT))
 
 
 sys.modules[__name__].__class__ = _CallableModule

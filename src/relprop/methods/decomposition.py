@@ -50,7 +50,9 @@ def alti(
         raise InputError(f'measure is "l1", "l2" or "norm", got "{measure}"')
     maps = weight_maps(model, inputs, target, "alti", lambda a: a.new_zeros(a.shape[2], 0))  # for the read-out
     try:
-        layers = decompose(model, inputs, lambda sub_block: contributions(sub_block, measure, STABILISER[variant]))
+        layers = decompose(
+            model, inputs, lambda sub_block: contributions(sub_block, measure, STABILISER[variant]), target
+        )
         if len(layers) != len(maps.folded):
             raise ModelError(f"the attention of {len(maps.folded) - len(layers)} blocks could not be decomposed")
     except ModelError as reason:

@@ -145,7 +145,8 @@ def check_same_value(found: Tensor, expected: Tensor, first: int = 0) -> None:
 
 def keeps_batch(chosen: ChosenTarget) -> bool:
     """Whether the target is a function of the caller's for a whole batch: it may hold one number per example."""
-    return len(chosen.value) > 1 and is_own_function(list(chosen.exact))
+    alone = all(getattr(one, "per_example", False) for one in chosen.exact)
+    return len(chosen.value) > 1 and is_own_function(list(chosen.exact)) and not alone
 
 
 def check_separable(model: nn.Module, inputs: Inputs, chosen: ChosenTarget) -> None:

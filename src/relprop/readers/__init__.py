@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from relprop.engine.model_call import compares, generates, reads_videos
+from relprop.engine.model_call import chooses, compares, generates, reads_videos
 from relprop.engine.wrappers import arguments_of
 from relprop.model_config import config_value
 from relprop.readers.reader import Reader, read_all
@@ -70,6 +70,14 @@ def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
 
         if sound_argument(processor):
             return AudioReader(model, processor)
+    if chooses(model):
+        from relprop.readers.choices import ChoiceReader
+
+        return ChoiceReader(model, processor)
+    if hasattr(model, "prompts") and hasattr(model, "max_length"):
+        from relprop.readers.encoder import EncoderReader
+
+        return EncoderReader(model, processor)
     from relprop.readers.text import TextReader
 
     return TextReader(model, tokenizer_of(processor))

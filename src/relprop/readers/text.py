@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from relprop.engine.model_call import device_of
+from relprop.engine.model_call import device_of, generates
 from relprop.engine.wrappers import arguments_of
 from relprop.errors import InputError, ModelError
 from relprop.model_config import config_value
 from relprop.readers import tokens
+from relprop.readers.chat import is_chat, read_chat
 from relprop.readers.tokens import TokenRow
 from relprop.render.text.part import TextPart
 from relprop.tokenising import tokenise
@@ -37,7 +38,19 @@ class TextReader:
         self.tokenizer = tokenizer
 
     def read(self, given: object, max_length: int | None = None) -> TokenRow:
+        if is_chat(given):
+            return self._read_chat(given, max_length)
         return tokens.encode(self.tokenizer, given, self.limit(max_length))
+
+    def is_one(self, given: object) -> bool:
+        """Whether a list is one example: the messages of a chat."""
+        return is_chat(given)
+
+    def _read_chat(self, given: Any, max_length: int | None) -> TokenRow:
+        """Messages, for a language model that answers them."""
+        if not generates(self.model):
+            raise InputError("a list of messages is for language models: give this one a text, or a list of texts")
+        return read_chat(self.tokenizer, given, self.limit(max_length))
 
     def limit(self, max_length: int | None = None) -> int | None:
         """How many tokens are read: as many as the model can, unless fewer are wanted; None where it does not say."""
@@ -145,8 +158,10 @@ class TextReader:
 
     def prompt(self, given: object, max_length: int | None) -> TokenRow:
         """What is to be continued, never cut."""
+        if is_chat(given):
+            return self._read_chat(given, max_length)
         if not isinstance(given, str):
-            raise InputError(f"a prompt is a text, got {given!r:.80}")
+            raise InputError(f"a prompt is a text or a list of messages, got {given!r:.80}")
         return tokens.encode(self.tokenizer, given, None)
 
     def text_of(self, row: TokenRow) -> TokenRow:

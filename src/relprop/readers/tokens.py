@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from relprop.engine.model_call import positions_of
 from relprop.errors import InputError
+from relprop.readers.words import WordList, word_lists, word_units
 from relprop.tokenising import tokenise
 from relprop.types import Unit
 
@@ -91,6 +92,8 @@ def limit_of(model: nn.Module, tokenizer: object) -> int | None:
 
 def encode(tokenizer: Any, text: object, limit: int | None, special: bool = True) -> TokenRow:
     """Token ids and units of one text, cut to `limit` tokens; `special`: with the tokens that the tokenizer adds."""
+    if lists := word_lists(text):
+        return _encode_words(tokenizer, lists, limit)
     parts = parts_of(text)
     options = {"return_special_tokens_mask": True, "return_attention_mask": False}
     if not special:
@@ -116,6 +119,26 @@ def encode(tokenizer: Any, text: object, limit: int | None, special: bool = True
     if note and _truncation_is_told.get():
         warnings.warn(note, TruncationWarning, stacklevel=2)
     return TokenRow(ids_of(tokenizer, kept), units, note, parts)
+
+
+def _encode_words(tokenizer: Any, lists: tuple[WordList, ...], limit: int | None) -> TokenRow:
+    """Token ids and units of words that were split before, cut to `limit` tokens."""
+    texts = parts_of(tuple(one.text for one in lists))
+    options: dict[str, Any] = {"return_attention_mask": False, "is_split_into_words": True}
+    options |= {"return_offsets_mapping": True} if tokenizer.is_fast else {}
+    words: Any = tuple(list(one.words) for one in lists)
+    kept = _tokenized(tokenizer, words, options)
+    count = len(kept["input_ids"])
+    cut = limit is not None and count > limit
+    if cut:
+        kept = _tokenized(tokenizer, words, {**options, "truncation": True, "max_length": limit})
+    units = word_units(lists, tokenizer, kept)
+    if all(unit.special for unit in units) or (limit is not None and len(units) > limit):
+        raise InputError(f"a limit of {limit} tokens leaves no room for the words {texts[0]!r:.60}")
+    note = f"the words have {count} tokens, {limit} are read: {_lost(texts, units)}" if cut else None
+    if note and _truncation_is_told.get():
+        warnings.warn(note, TruncationWarning, stacklevel=3)
+    return TokenRow(ids_of(tokenizer, kept), units, note, texts)
 
 
 def _cuts_left(tokenizer: Any) -> bool:

@@ -37,7 +37,7 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
     or mask), keeps its parts, as version 2.
     """
     check_deadline()
-    if one.steps:
+    if one.steps or one.ledgers:
         return dict(json.loads(one.to_json()))
     common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
     common["ledger"] = None if one.ledger is None else asdict(one.ledger)

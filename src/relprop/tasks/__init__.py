@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from relprop.encoders import TextEncoder
 from relprop.engine.model_call import (
     answers_questions,
     compares,
@@ -25,6 +26,8 @@ from relprop.engine.model_call import (
     segments,
 )
 from relprop.readers import Reader
+from relprop.readers.choices import ChoiceReader
+from relprop.readers.encoder import EncoderReader
 from relprop.readers.text import TextReader
 from relprop.tasks.classes import ClassScore
 from relprop.tasks.task import Answered, Query, Task
@@ -62,6 +65,14 @@ def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
 
             return PairScore(model, reader)
         return _picture_task(model, reader)
+    if isinstance(reader, EncoderReader) and isinstance(model, TextEncoder):
+        from relprop.tasks.similarity import Similarity
+
+        return Similarity(model, reader)
+    if isinstance(reader, ChoiceReader):
+        from relprop.tasks.choices import ChoiceScore
+
+        return ChoiceScore(model, reader)
     if answers_questions(model):
         from relprop.tasks.answers import AnswerSpan
 

@@ -29,6 +29,7 @@ class Answered:
     probability: float | None = None
     step: ExplainedStep | None = None  # where it is one of several numbers of the example; its value is not known yet
     box: Box | None = None  # where on a picture it is read
+    value: float | None = None  # the number, where it is known before it is explained
 
 
 class Task(Protocol):

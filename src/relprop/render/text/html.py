@@ -70,7 +70,7 @@ def token_html(cell: Cell) -> str:
 def classes(cell: Cell) -> str:
     names = {
         "t": True,
-        _level(cell.shade, cell.signed): True,
+        level(cell.shade, cell.signed): True,
         "minus": cell.signed and cell.shade <= -UNDERLINED,  # the sign is not told by colour alone
         "join": not cell.space_before,
         "special": cell.special,
@@ -78,7 +78,7 @@ def classes(cell: Cell) -> str:
     return " ".join(name for name, holds in names.items() if name and holds)
 
 
-def _level(shade: float, signed: bool = True) -> str:
+def level(shade: float, signed: bool = True) -> str:
     level = round(shade * LEVELS)
     if not signed:
         return f"u{abs(level)}" if level else ""
@@ -102,7 +102,7 @@ def legend(answers: bool, kinds: Sequence[bool] = (True,)) -> str:
 
 
 def _scale(signed: bool) -> str:
-    swatches = "".join(f'<i class="{_level(shade, signed)}"></i>' for shade in palette.legend(signed=signed))
+    swatches = "".join(f'<i class="{level(shade, signed)}"></i>' for shade in palette.legend(signed=signed))
     least, most = ends(signed)
     minus = ' class="minus"' if signed else ""
     return f'<span{minus}>{least}</span><span class="scale" aria-hidden="true">{swatches}</span><span>{most}</span>'
@@ -111,8 +111,8 @@ def _scale(signed: bool) -> str:
 def shade_rules() -> str:
     """One rule a level with the colours of both themes; the first pair is for browsers without light-dark()."""
     shades = [level / LEVELS for level in range(-LEVELS, LEVELS + 1) if level]
-    rules = [f".relprop .{_level(shade)}{{{_paint(shade)}}}\n" for shade in shades]
-    rules += [f".relprop .{_level(shade, False)}{{{_paint(shade, False)}}}\n" for shade in shades if shade > 0]
+    rules = [f".relprop .{level(shade)}{{{_paint(shade)}}}\n" for shade in shades]
+    rules += [f".relprop .{level(shade, False)}{{{_paint(shade, False)}}}\n" for shade in shades if shade > 0]
     return "".join(rules)
 
 
