@@ -18,6 +18,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     """All blocks of a page, in order, in one namespace and an empty folder."""
     monkeypatch.chdir(tmp_path)
     list(METHODS)  # all are imported, so that only what the page adds is taken away again
+    METHODS.every()  # those that are not listed are registered before, too
     monkeypatch.setattr(METHODS, "_records", dict(METHODS._records))  # a page may register a method
     namespace: dict[str, object] = {"__name__": "page"}
     for block in BLOCK.findall(page.read_text()):
