@@ -128,6 +128,7 @@ SCHEMA = {
         "baseline": {"type": ["number", "null"]},
         "signed": {"type": "boolean"},
         "steps": {"type": "array", "items": STEP_SCHEMA},
+        "quantity": {"type": "string"},
         "passes": {"type": "string"},
     },
     "additionalProperties": False,
@@ -322,7 +323,7 @@ def test_show_prints_what_was_explained(capsys):
     """The terminal names method, target, value, sum and truncation."""
     show([changed(FULL, scores=(0.5,) * len(UNITS))])
     printed = capsys.readouterr().out
-    for telling in ("lrp_ah_ln", "positive = 1.500", "(0.75)", "sum of scores +5.500 of 1.500", "cut"):
+    for telling in ("lrp_ah_ln", "positive = 1.500", "probability 0.75", "sum of scores +5.500, ", " = 1.500", "cut"):
         assert telling in printed
 
 

@@ -437,7 +437,7 @@ def test_show_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     assert "\x1b[31m" not in printed
     assert printed.index("[red]a") < printed.index("‹U+001B›[31mb") < printed.index("c  ")
     assert "‹U+001B›[31mb – c" in printed
-    assert "sum of scores +2.500, of the virtual node +0.500" in printed
+    assert "sum of scores +2.500, not accounted -0.500 = 2.000; of the virtual node +0.500" in printed
 
 
 def test_the_strongest_are_told_first() -> None:

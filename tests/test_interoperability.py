@@ -65,7 +65,21 @@ def story(two_sided: bool = False) -> Any:
 def test_a_frame_has_a_row_a_unit() -> None:
     """Columns as documented; whole numbers stay whole beside special tokens; nothing of the scores is lost."""
     frame = PAIR.to_frame()
-    assert list(frame) == ["text", "start", "end", "special", "segment", "word", "score", "method", "target", "value"]
+    assert list(frame) == [
+        "text",
+        "start",
+        "end",
+        "special",
+        "segment",
+        "word",
+        "score",
+        "beside",
+        "method",
+        "target",
+        "value",
+    ]
+    assert frame.score.sum() == pytest.approx(PAIR.value)
+    frame = frame[frame.beside.isna()]
     assert frame.text.tolist() == ["[CLS]", "sed", "uctive", "film"]
     assert frame.score.tolist() == list(SCORES)
     assert frame.special.tolist() == [True, False, False, False]
@@ -79,9 +93,11 @@ def test_a_frame_has_a_row_a_unit() -> None:
 def test_a_frame_of_words_and_one_without_gaps() -> None:
     """The same columns and types, whatever is left out: frames can be put under each other."""
     words, all_of_it = PAIR.words().without_special().to_frame(), PAIR.to_frame()
+    assert words.score.sum() == pytest.approx(all_of_it.score.sum()) == pytest.approx(PAIR.value)
+    assert (words.dtypes == all_of_it.dtypes).all()
+    words = words[words.beside.isna()]
     assert words.text.tolist() == ["seductive", "film"]
     assert words.score.tolist() == [0.75, 1 / 3]
-    assert (words.dtypes == all_of_it.dtypes).all()
 
 
 def test_a_picture_has_a_row_a_patch() -> None:
@@ -90,8 +106,11 @@ def test_a_picture_has_a_row_a_patch() -> None:
     one = of_image(Image.new("RGB", (90, 60)), scores, Frame(0, 10, 90, 50), "lrp", "cat", 2.5, 0.5, "a.jpg")
     frame = one.to_frame()
     assert list(frame) == [
-        "row", "column", "left", "top", "right", "bottom", "special", "score", "name", "method", "target", "value",
+        "row", "column", "left", "top", "right", "bottom", "special", "score", "name", "beside", "method", "target",
+        "value",
     ]  # fmt: skip
+    assert frame.score.sum() == pytest.approx(one.value)
+    frame = frame[frame.beside.isna()]
     assert frame.score.tolist() == [1, 2, 3, 4, 5, 6, 0.5]
     assert frame.score.sum() == one.accounted
     last = frame[frame.special]
@@ -101,7 +120,8 @@ def test_a_picture_has_a_row_a_patch() -> None:
     assert (fifth.row, fifth.column) == (1, 1)
     assert (fifth.left, fifth.top, fifth.right, fifth.bottom) == (30, 30, 60, 50)
     assert set(frame.name) == {"a.jpg"}
-    assert not one.without_special().to_frame().special.any()
+    rest = one.without_special().to_frame()
+    assert not rest[rest.beside.isna()].special.any()
 
 
 def test_a_graph_is_a_frame() -> None:
@@ -109,12 +129,14 @@ def test_a_graph_is_a_frame() -> None:
     graph = Graph.of([[1.0], [2.0]], [(0, 1)], names=["a", "b"], title="two")
     one = of_graph(graph, np.array([0.25, -1.0]), "lrp_ah_ln", "yes", 1.5, rest=0.5)
     frame = one.to_frame()
+    assert frame.score.sum() == pytest.approx(one.value)
+    frame = frame[frame.beside.isna()]
     assert frame.node.tolist()[:2] == [0, 1]
     assert frame.node.isna().tolist() == frame.special.tolist() == [False, False, True]
     assert frame["name"].tolist()[:2] == ["a", "b"]
     assert frame.score.tolist() == [0.25, -1.0, 0.5]
     assert set(frame.graph) == {"two"}
-    assert len(one.without_special().to_frame()) == 2
+    assert one.without_special().to_frame().beside.isna().sum() == 2
 
 
 @pytest.mark.parametrize("one", [PAIR, of_image(Image.new("RGB", (2, 2)), np.ones((1, 1)), Frame(0, 0, 2, 2),

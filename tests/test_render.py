@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -66,7 +67,7 @@ def units_of(text: str, segment: int = 0) -> list[Unit]:
     return [Unit(m.group(), m.start(), m.end(), segment=segment) for m in re.finditer(r"\w+|[^\w\s]", text)]
 
 
-def heatmap(units: Sequence[Unit], scores: Sequence[float], method: str = "attn_lrp", **words: str) -> Heatmap:
+def heatmap(units: Sequence[Unit], scores: Sequence[float], method: str = "attn_lrp", **words: Any) -> Heatmap:
     words = {"target": "positive", "prediction": "positive (0.98)", **words}
     return Heatmap(tuple(units), tuple(scores), method=method, value=1.5, **words)
 
@@ -79,9 +80,9 @@ def review() -> list[Heatmap]:
     assert len(units) == len(base)
     pair = [start, *units_of("Men play."), end, *units_of("A sport.", segment=1), end]
     return [
-        heatmap(units, base),
-        heatmap(units, [-score for score in base], "gradient_x_input", note="last 12 tokens cut off"),
-        heatmap(units, [1e-5 * abs(score) for score in base], "attention_rollout"),
+        heatmap(units, base, beside=(("biases", 0.45), ("positions", 0.34)), quantity="logit"),
+        heatmap(units, [-score for score in base], "gradient_x_input", note="last 12 tokens cut off", quantity="logit"),
+        heatmap(units, [1e-5 * abs(score) for score in base], "attention_rollout", shares=False, quantity="logit"),
         heatmap(pair, [0, 0.5, 0.3, 0, 0, 0, -0.25, 0, 0], target="entailment", prediction=""),
     ]
 
@@ -253,9 +254,11 @@ def test_a_pair_without_special_tokens_is_parted_though_offsets_touch() -> None:
 
 
 def test_captions_say_what_the_scores_account_for() -> None:
-    words = caption(heatmap(units_of("a b"), [1.0, 0.234], note="cut off"))
-    assert words.subject == ("positive = 1.500", "predicted positive (0.98)")
-    assert words.account == ("sum of scores +1.234 of 1.500", "cut off")
+    words = caption(heatmap(units_of("a b"), [1.0, 0.234], note="cut off", quantity="logit"))
+    assert words.subject == ("positive = 1.500 (logit)", "predicted positive (0.98)")
+    assert words.account == ("sum of scores +1.234, not accounted +0.266 = 1.500", "cut off")
+    alone = caption(heatmap(units_of("a b"), [1.0, 0.234], shares=False))
+    assert alone.account == ("sum of scores +1.234",)
 
 
 @pytest.mark.parametrize(
@@ -378,7 +381,7 @@ def test_a_fragment_is_no_page_and_styles_only_its_own() -> None:
 
 
 def test_html_tokens_tell_their_score_and_sign_without_colour() -> None:
-    tokens = Elements(html([heatmap(units_of("good bad so"), [0.5, -1.0, 0.0])])).tokens()
+    tokens = Elements(html([heatmap(units_of("good bad so"), [0.5, -1.0, 0.0], shares=False)])).tokens()
     assert [token["title"] for token in tokens] == ["+0.500 supports", "-1.000 opposes", "+0.000 neutral"]
     assert ["minus" in token["class"].split() for token in tokens] == [False, True, False]
 
@@ -394,7 +397,7 @@ def test_html_rows_are_labelled_with_their_strongest_units() -> None:
 
 def test_every_shade_class_of_a_page_has_its_rule_for_both_themes() -> None:
     steps = [step / 50 for step in range(-50, 51)]
-    page = html([heatmap([Unit("x")] * len(steps), steps)])
+    page = html([heatmap([Unit("x")] * len(steps), steps, shares=False)])
     classes = {name for token in Elements(page).tokens() for name in token["class"].split() if name[1:].isdigit()}
     assert len(classes) == 32
     for name in classes:
@@ -436,7 +439,9 @@ def test_sixteen_colours_keep_the_sign() -> None:
 def test_256_colours_keep_the_hue_the_order_and_the_contrast() -> None:
     words = [f"w{step}" for step in range(-10, 11)]
     output = printed(
-        [heatmap([Unit(word) for word in words], [step / 10 for step in range(-10, 11)])], "256", width=200
+        [heatmap([Unit(word) for word in words], [step / 10 for step in range(-10, 11)], shares=False)],
+        "256",
+        width=200,
     )
     found = re.findall(r"\x1b\[38;5;(\d+);48;5;(\d+)mw-?\d+", output)
     inks, grounds = (
@@ -465,7 +470,7 @@ LEGEND_FROM = 250  # pixels from the top, in a picture of one short row
 
 
 def test_a_png_is_red_where_units_support_and_blue_where_they_oppose(tmp_path: Path) -> None:
-    save([heatmap(units_of("wonderful dreadful"), [1.0, -1.0])], tmp_path / "a.png")
+    save([heatmap(units_of("wonderful dreadful"), [1.0, -1.0], shares=False)], tmp_path / "a.png")
     (red_y, red_x), (blue_y, blue_x) = painted(tmp_path / "a.png", 1), painted(tmp_path / "a.png", -1)
     red_word, blue_word = red_x[red_y < LEGEND_FROM], blue_x[blue_y < LEGEND_FROM]
     assert min(len(red_word), len(blue_word)) > 2000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 
 from relprop.errors import InputError
 from relprop.explanation import Explanation, save, to_html
+from relprop.render.features.part import FeaturePart
 from relprop.render.image.part import Frame, ImagePart
 from relprop.render.text.part import TextPart
 from relprop.types import Unit
@@ -47,7 +49,7 @@ def test_one_page_holds_both(tmp_path: Path) -> None:
     page = both().to_html()
     for once in ("<!DOCTYPE html>", "<html", "<body>", "</html>"):
         assert page.count(once) == 1
-    assert page.count('<div class="relprop">') == 2
+    assert page.count('<div class="relprop together">') == 1
     assert ">kit</span>" in page
     assert 'src="data:image/png;base64,' in page
     assert "img-src data:" in page  # else the browser leaves the picture out
@@ -61,15 +63,21 @@ def test_one_page_holds_both(tmp_path: Path) -> None:
 
 def test_a_contour_is_drawn_where_there_is_a_picture() -> None:
     text_only = Explanation(both().parts[:1], "lrp", "match", 3.0)
-    assert to_html([both()], contour=0.5) != to_html([both()])
+    image_only = Explanation(both().parts[1:], "lrp", "match", 3.0)
+    assert to_html([image_only], contour=0.5) != to_html([image_only])
+    with pytest.raises(InputError, match="save a figure to see a contour"):
+        to_html([both()], contour=0.5)
     with pytest.raises(InputError, match="a contour rings regions of pictures"):
         to_html([text_only], contour=0.5)
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg", ".pdf"])
 def test_a_figure_is_refused(tmp_path: Path, ending: str) -> None:
+    """A picture and its text are drawn together; a row of a table and a text are not."""
+    table = FeaturePart("row", ("age", "pay"), ("41", "7"), (1.0, -2.0))
+    mixed = replace(both(), parts=(both().parts[0], table))
     with pytest.raises(InputError, match=r"a figure holds one kind of input, and this has 2: save it as \.html"):
-        both().save(tmp_path / f"x{ending}")
+        mixed.save(tmp_path / f"x{ending}")
     assert not list(tmp_path.iterdir())
 
 
@@ -84,6 +92,8 @@ def test_explanations_of_one_kind_each_are_saved_together(tmp_path: Path) -> Non
 
 def test_frame_has_a_row_per_unit_and_says_of_which_part() -> None:
     frame = both().to_frame()
+    assert frame.score.sum() == pytest.approx(both().value)
+    frame = frame[frame.beside.isna()]
     assert frame["part"].tolist() == ["input_ids"] * 3 + ["pixel_values"] * 3
     assert frame["score"].tolist() == [0.5, 1.0, 2.0, 1.0, -4.0, 0.25]
     assert frame["special"].tolist() == [True, False, False, False, False, True]

@@ -150,7 +150,9 @@ def test_pairs_merge_drop_load_and_draw(tmp_path: Path) -> None:
         e.save(tmp_path / name)
     page = (tmp_path / "x.html").read_text()
     assert page.count("<td") == len(e.part.first) * len(e.part.second) + 1
-    assert len(e.to_frame()) == len(e.part.units)
+    frame = e.to_frame()
+    assert len(frame[frame["beside"].isna()]) == len(e.part.units)
+    assert frame["score"].sum() == pytest.approx(e.value)
     e.show()
 
 

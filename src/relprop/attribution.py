@@ -24,7 +24,7 @@ from relprop.padding import lets_through
 from relprop.registry import METHODS
 from relprop.rulebook.rulesets import RuleSet, ruleset
 from relprop.targets import Several, is_sum, name_of, terms_of
-from relprop.types import Attribution, Entry, Ledger
+from relprop.types import BIASES_AND_CONSTANTS, NOT_ITEMISED, Attribution, Entry, Ledger
 
 DEFAULT_METHOD = DEFAULT
 
@@ -129,9 +129,8 @@ def ledger_of(found: Attribution, number: int, scored: float) -> Ledger | None:
     entries = [Entry("", "inputs", "input", scored)]
     if found.baseline is not None:
         entries.append(Entry("", "baseline", "constant", baseline))
-    return Ledger(
-        value, (*entries, Entry("", "not itemised", "unexplained", value - scored - baseline)), itemised=False
-    )
+    rest = BIASES_AND_CONSTANTS if found.conserves else NOT_ITEMISED
+    return Ledger(value, (*entries, Entry("", rest, "unexplained", value - scored - baseline)), itemised=False)
 
 
 def rules(name: str | RuleSet) -> Propagation:

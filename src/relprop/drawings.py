@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from relprop.part import Part, Words
 from relprop.render.text.part import TextPart, joined_units, line_starts
+from relprop.types import Shares
 
 if TYPE_CHECKING:
     from relprop.render.generation.layout import GenerationMap
@@ -37,14 +38,24 @@ def drawings_of(one: Any) -> list[DrawnPart]:
 
 def _of_parts(one: Any, parts: Sequence[Part]) -> list[DrawnPart]:
     """Parts with their scores, of a continuation the sums over all of its tokens, those of one kind together."""
-    sure = f" ({one.probability:.2f})" if one.probability is not None else ""
+    sure = f", probability {one.probability:.2f}" if one.probability is not None else ""
     prediction = f"{one.prediction}{sure}" if one.prediction else ""
-    shares = one.ledger is not None or any(step.ledger is not None for step in one.steps)
-    words = Words(one.method, one.target, one.value, prediction, one.signed, shares, one.box)
     kinds: dict[type[Part], list[Part]] = {}
     for part in parts:
         kinds.setdefault(type(part), []).append(part)
-    return [(kind.rendering, kind.drawing(own, words)) for kind, own in kinds.items()]
+    told = (one.method, one.target, one.value, prediction, one.signed)
+    return [
+        (kind.rendering, kind.drawing(own, Words(*told, _beside(one, own), one.quantity, one.box)))
+        for kind, own in kinds.items()
+    ]
+
+
+def _beside(one: Any, drawn: Sequence[Part]) -> Shares | None:
+    """What the value is made of beside the scores of these parts; None where no sum is claimed."""
+    if not one.signed:
+        return None
+    others = [part for part in one.parts if not any(part is shown for shown in drawn)]
+    return (*((part.name, part.total) for part in others), *one.account)
 
 
 def _generation(one: Any) -> GenerationMap:
@@ -55,8 +66,9 @@ def _generation(one: Any) -> GenerationMap:
     units, _ = joined_units(one.texts)
     rows = np.concatenate([part.step_rows() for part in one.texts], axis=1)
     scores = tuple(map(tuple, rows.tolist()))
-    shares, starts = any(step.ledger is not None for step in one.steps), line_starts(one.texts)
-    return GenerationMap(units, len(units) - len(one.steps), one.steps, scores, one.method, shares, one.signed, starts)
+    beside, given = _beside(one, one.texts), len(units) - len(one.steps)
+    told = (one.method, beside is not None, one.signed, line_starts(one.texts), beside or (), one.quantity)
+    return GenerationMap(units, given, one.steps, scores, *told)
 
 
 def _together(one: Any, image: Any) -> TogetherMap:
@@ -68,4 +80,4 @@ def _together(one: Any, image: Any) -> TogetherMap:
     frame = (edges.left / width, edges.top / height, edges.right / width, edges.bottom / height)
     written = _generation(one) if one.writes else None
     grids = tuple(scores for scores, _ in image.by_step)
-    return TogetherMap(picture, text, image.scores, frame, one.by_part, written, grids)
+    return TogetherMap(picture, text, image.scores, frame, (*one.by_part, *one.account), written, grids)

@@ -25,8 +25,9 @@ from relprop.readers.series import SeriesReader
 from relprop.readers.text import TextReader
 from relprop.readers.transforms import labels_with
 from relprop.registry import METHODS
+from relprop.targets import quantity_of
 from relprop.tasks import Query, Task, task_of
-from relprop.tasks.classes import ClassScore, with_labels
+from relprop.tasks.classes import NUMBER, ClassScore, with_labels
 from relprop.tasks.steps import Explained, joined_steps
 from relprop.types import Attribution
 
@@ -233,6 +234,7 @@ class Explainer:
             baseline=None if found.baseline is None else found.baseline[number].item(),
             signed=METHODS[found.method].signed,
             box=answer.box,
+            quantity="" if answer.target == NUMBER else quantity_of(query.target),
         )
         return explanation, answer
 

@@ -17,7 +17,7 @@ from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, kinds_of, only, refuse_sum, strongest_names
 from relprop.render.pairs.part import PairPart
 from relprop.render.text.part import TextPart
-from relprop.types import Box, ExplainedStep, Ledger, Unit, box_of, without_no_box
+from relprop.types import Box, ExplainedStep, Ledger, Shares, Unit, box_of, shares_beside, without_no_box
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,6 +52,7 @@ class Explanation:
     signed: bool = True  # False for scores that only say how much, not for or against
     steps: tuple[ExplainedStep, ...] = ()  # of a continuation, one for each of the last units of the last part
     box: Box | None = None  # where on a picture the number is read: a detected object, a region
+    quantity: str = ""  # what the value is: "logit", "logit difference"; nothing for other numbers
     passes: str = ""  # of a continuation: "shared", all tokens from one forward pass; "single", a pass for each
     ledgers: tuple[Ledger | None, ...] = ()  # where each part explains the whole value: one per part
 
@@ -88,6 +89,16 @@ class Explanation:
     def by_part(self) -> tuple[tuple[str, float], ...]:
         """How much came from each part, by its kind: ("image", +1.04), ("text", +0.20)."""
         return tuple((part.kind, part.total) for part in self.parts)
+
+    @property
+    def account(self) -> Shares:
+        """What the value is made of beside the scores, by name: with them it sums to the value.
+
+        Biases, positions and constants from the ledger; "not accounted" what none tells. Empty for unsigned scores, and
+        where each part explains the whole value (`side` has each).
+        """
+        ledgers = [one.ledger for one in self.steps or (self,)]
+        return shares_beside(self.value, self.accounted, ledgers) if self.signed and not self.ledgers else ()
 
     def top(self, count: int = 5) -> list[tuple[Any, float]]:
         """The units of the only part that weigh most, either way."""
@@ -244,7 +255,7 @@ class Explanation:
         save([self], path, contour=contour)
 
     def to_frame(self) -> Any:
-        """A pandas frame: one row per unit, with its place and score; method, target and value in every row."""
+        """A pandas frame: one row per unit, with its place and score; then `account`: scores sum to the value."""
         return exports.to_frame(self)
 
     def to_shap(self) -> Any:

@@ -12,7 +12,7 @@ Pair = tuple[str, float | None]
 
 
 def to_frame(explanation: Any) -> Any:
-    """A pandas frame: one row per unit, with its place and score; method, target and value in every row."""
+    """A pandas frame: one row per unit, with its place and score; then the rows of `account`, named in `beside`."""
     try:
         import pandas
     except ImportError:
@@ -21,8 +21,14 @@ def to_frame(explanation: Any) -> Any:
     for part in explanation.parts:
         same = {"method": explanation.method, "target": explanation.target, "value": explanation.value}
         same |= {"part": part.name} if len(explanation.parts) > 1 else {}
-        columns = {**part.columns(), **same}
+        columns = {**part.columns(), "beside": None, **same}
         frames.append(pandas.DataFrame(columns).astype(dict.fromkeys(part.whole_columns, "Int64")))
+    if explanation.account:
+        kinds = frames[-1].dtypes
+        blank = {name: {"bool": True, "int64": 0}.get(str(kind)) for name, kind in kinds.items()}
+        told = {"method": explanation.method, "target": explanation.target, "value": explanation.value}
+        rows = [{**blank, **told, "score": share, "beside": name} for name, share in explanation.account]
+        frames.append(pandas.DataFrame(rows, columns=kinds.index).astype(kinds))
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
 
 

@@ -23,7 +23,8 @@ class Words:
     value: float
     prediction: str = ""  # for instance "positive (0.98)"
     signed: bool = True  # False for scores that only say how much, not for or against
-    shares: bool = True  # the scores are shares of the value, so that their sum says how much they account for
+    beside: tuple[tuple[str, float], ...] | None = None  # the value's shares beside the scores; None: no sum is claimed
+    quantity: str = ""  # what the value is: "logit"
     box: tuple[float, float, float, float] | None = None  # on a picture, where the value is read
 
 

@@ -265,6 +265,16 @@ def is_own_function(target: object) -> bool:
     return callable(target) and not isinstance(target, Answer | Against | TokenAt | SumOf | AtMask)
 
 
+def quantity_of(target: object) -> str:
+    """What the number of a target is, in the field's words; nothing for a function of the caller."""
+    if is_own_function(target):
+        return ""
+    token = target.token if isinstance(target, AtMask) else target
+    difference = isinstance(token, tuple | Against) or (isinstance(token, TokenAt) and token.against is not None)
+    several = isinstance(token, SumOf) or (isinstance(token, Answer) and None not in (token.start, token.end))
+    return "logit difference" if difference else "sum of logits" if several else "logit"
+
+
 def name_of(target: object) -> str:
     return getattr(target, "__name__", type(target).__name__)
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Kind = Literal["input", "bias", "constant", "unexplained"]
 Box = tuple[float, float, float, float]  # left, top, right and bottom edge, in a picture's own pixels
 KINDS: tuple[Kind, ...] = ("input", "bias", "constant", "unexplained")
+# Operations of the one entry that stands for all the rest, where a ledger is not itemised.
+NOT_ITEMISED, BIASES_AND_CONSTANTS = "not itemised", "biases and constants"
+Shares = tuple[tuple[str, float], ...]  # of a value, by name
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,15 @@ class Entry:
     op: str
     kind: Kind
     value: float
+
+    @property
+    def share(self) -> str:
+        """Of what this is a part, in a word or two."""
+        if self.op in (NOT_ITEMISED, BIASES_AND_CONSTANTS, "baseline", "rows of no input"):
+            return "not accounted" if self.op == NOT_ITEMISED else self.op
+        if self.kind == "constant":
+            return "positions" if "position" in f"{self.module} {self.op}".lower() else "constants"
+        return "biases" if self.kind == "bias" else "unexplained"
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,19 @@ class Ledger:
         moved = max(abs(self.value), *(abs(self.total(kind)) for kind in KINDS[:3]))
         return lost / moved if moved else lost
 
+    def beside(self, scored: float) -> Shares:
+        """What the value is made of beside scores that sum to `scored`; with these it is the value.
+
+        Scores that were booked and are not among these (of special tokens, say) are a share of their own.
+        """
+        sums = {"special units": self.inputs - scored}
+        if abs(sums["special units"]) <= 1e-6 * max(abs(self.inputs), abs(scored)):  # rounding
+            sums = {}
+        for entry in self.entries:
+            if entry.kind != "input":
+                sums[entry.share] = sums.get(entry.share, 0.0) + entry.value
+        return tuple((name, value) for name, value in sums.items() if value)
+
     def closes(self, tolerance: float = 1e-4) -> bool:
         return self.gap <= tolerance
 
@@ -134,6 +159,14 @@ class Ledger:
                 name = f"{entry.kind:<11}  {entry.module or '(model)'}: {entry.op}"
                 sums[name] = sums.get(name, 0.0) + entry.value
         return sums.items()
+
+
+def shares_beside(value: float, scored: float, ledgers: Sequence[Ledger | None]) -> Shares:
+    """What a value is made of beside its scores, by the ledgers of its terms; "not accounted" is what none tells."""
+    known = [one for one in ledgers if one is not None]
+    beside = Ledger.summed(known).beside(scored) if known and len(known) == len(ledgers) else ()
+    rest = value - scored - sum(share for _, share in beside)
+    return beside if abs(rest) <= 1e-6 * max(abs(value), abs(scored)) else (*beside, ("not accounted", rest))
 
 
 @dataclass(frozen=True)
@@ -216,6 +249,7 @@ class Attribution:
     place: Mapping[str, str] = field(default_factory=dict)  # where each part was read
     windows: Mapping[str, Tensor] = field(default_factory=dict)  # [batch, units, axes, (first, last)]
     warnings: tuple[str, ...] = ()  # what the numbers do not say
+    conserves: bool = False  # the rules lose nothing: what the scores leave of the value is biases and constants
 
     def __repr__(self) -> str:
         """Short: what was explained, and the shapes of the scores."""
@@ -247,7 +281,9 @@ class Heatmap:
     value: float
     prediction: str = ""  # for instance "positive (0.98)"
     note: str = ""  # for instance what was cut off
-    shares: bool = True  # the scores are shares of the value, so that their sum says how much they account for
+    shares: bool = True  # the scores are shares of the value: with those of `beside` they sum to it
     answer: tuple[int, int] | None = None  # characters of the second text that are marked
     signed: bool = True  # False for scores that only say how much, not for or against
     line_starts: frozenset[int] = frozenset()  # units before which the text begins a new line
+    beside: Shares = ()  # what the value is made of beside the scores
+    quantity: str = ""  # what the value is: "logit"

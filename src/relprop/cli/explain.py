@@ -80,9 +80,10 @@ def explain(
     target: Annotated[
         list[str] | None,
         typer.Option(
-            help="Class name or index; 'A,B' for a difference; 'WORD,LABEL' for labels of words; 'OBJECT,CLASS' or "
-            "'X:Y,CLASS' for objects and places of a picture; a choice; of pairs cosine, dot or maxsim; several are "
-            "compared. Default: predicted."
+            help="Class name or index; 'A,B' for a contrast, their difference; 'WORD,LABEL' for labels of words; "
+            "'OBJECT,CLASS' or 'X:Y,CLASS' for objects and places of a picture; a choice; of pairs "
+            "cosine, dot or maxsim; "
+            "several are compared. Default: predicted."
         ),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge sub-words to words.")] = False,

@@ -205,4 +205,5 @@ def join_examples(each: list[Attribution]) -> Attribution:
         place=each[0].place,
         windows={name: torch.cat([one.windows[name] for one in each]) for name in each[0].windows},
         warnings=tuple(dict.fromkeys(warning for one in each for warning in one.warnings)),
+        conserves=each[0].conserves,
     )

@@ -47,7 +47,8 @@ def input_relevance(
     flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger, every_block=every_block)
     rows = flow.rows() if flow.block_rows is None else flow.block_rows.rows
     parts = scores_of_rows(flow, rows, inputs)
-    return attribution(flow, method, parts, ledger=(ledger_of(flow, rows, parts),) if ledger else None)
+    books = (ledger_of(flow, rows, parts),) if ledger else None
+    return attribution(flow, method, parts, ledger=books, conserves=rules.conserves)
 
 
 def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | None = None, **more: Any) -> Attribution:

@@ -42,6 +42,7 @@ CSS = """
 .relprop .t{padding:.17em .16em;border-radius:.2em;-webkit-box-decoration-break:clone;box-decoration-break:clone}
 .relprop .t+.join{margin-left:-.12em;padding-left:.05em;border-top-left-radius:0;border-bottom-left-radius:0}
 .relprop .special{font-size:.8em}
+.relprop .beside{box-shadow:inset 0 0 0 1px var(--soft);font-variant-numeric:tabular-nums;white-space:nowrap}
 .relprop .bar{margin:0 .35em;color:var(--soft)}
 .relprop .minus{text-decoration:underline dotted;text-decoration-thickness:1px;text-underline-offset:.2em}
 .relprop .answer{padding:.17em .1em;border-radius:.3em;box-shadow:0 0 0 1px var(--ink);

@@ -89,13 +89,17 @@ class RuleSet(Mapping[str, Any]):
         """Relevance-carrying rules that let the gradient flow back too; `phase` switches between the two."""
         return RuleSet(self.name, self._rules, self.carries, replace(self.settings, phase=phase))
 
+    @property
+    def conserves(self) -> bool:
+        """Whether every operation hands on what arrives, but for biases and other constants."""
+        return self.carries == "gradient" and "mul" in self and "exp" in self
+
     def takes_gradient_of(self, operation: str) -> bool:
         """Whether relevance passes this operation by its gradient although the other rules conserve relevance.
 
         The gradient conserves it where the operation is linear, or selects; of anything else this is to be told.
         """
-        conserves = self.carries == "gradient" and "mul" in self and "exp" in self
-        return conserves and operation not in self and operation not in _LINEAR
+        return self.conserves and operation not in self and operation not in _LINEAR
 
     def lacks(self, operation: str) -> bool:
         """Whether this kind of attention, softmax or norm has no rule here, although other kinds have one."""

@@ -41,6 +41,7 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
         return dict(json.loads(one.to_json()))
     common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
     common["ledger"] = None if one.ledger is None else asdict(one.ledger)
+    common |= {"quantity": one.quantity, "account": [list(share) for share in one.account]}
     if len(one.texts) == len(one.parts):
         units, scores = joined_units(one.texts)
         own = {name: getattr(one.texts[0], name) for name in ("truncated", "merged", "answer")}

@@ -27,7 +27,7 @@ from relprop.readers.tokens import TokenRow
 from relprop.registry import METHODS
 from relprop.render.generation.layout import continuation_target
 from relprop.render.text.part import TextPart
-from relprop.targets import Several, TokenAt
+from relprop.targets import Several, TokenAt, quantity_of
 from relprop.tasks.task import Task
 from relprop.tasks.token import TokenScore
 from relprop.types import Attribution, ExplainedStep, Ledger, Unit
@@ -111,6 +111,7 @@ def continued(
                 target=continuation_target(len(steps)),
                 value=sum(step.value for step in generated),
                 signed=METHODS[method].signed,
+                quantity=quantity_of(targets[0]) if targets else "",
                 steps=generated,
                 passes="shared" if shared else "single",
             )

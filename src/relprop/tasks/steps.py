@@ -42,6 +42,7 @@ def joined_steps(query: Query, method: Record[Any], explained: Sequence[Explaine
         prediction=answer.prediction or first.prediction,
         probability=answer.probability if answer.prediction else first.probability,
         signed=method.signed,
+        quantity=explained[0][0].quantity if explained else "",
         steps=steps,
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relprop.part import Words
-from relprop.render.caption import Caption, number
+from relprop.render.caption import Caption, number, shown_target, sum_of_scores
 from relprop.render.visible import visible
 
 Samples = NDArray[np.float32]
@@ -53,15 +53,15 @@ class AudioMap:
 def caption(one: AudioMap) -> Caption:
     """The words around a map, safe to show."""
     words, total = one.words, float(one.scores.sum()) + one.rest
-    of = f" of {number(words.value).removeprefix('+')}" if words.shares else ""
-    rest = f", {number(one.rest)} of it behind the sound or in class tokens" if one.rest else ""
+    summed = sum_of_scores(total, words.beside, words.value)
+    rest = f", of the scores {number(one.rest)} behind the sound or in class tokens" if one.rest else ""
     first, last = one.strongest
     strongest = f"strongest {first:.2f}-{last:.2f} s"
     return Caption(
         method=visible(words.method),
-        target=f"{visible(words.target)} = {number(words.value).removeprefix('+')}",
+        target=shown_target(visible(words.target), words.value, words.quantity),
         prediction=f"predicted {visible(words.prediction)}" if words.prediction else "",
-        total=f"{strongest} · sum of scores {number(total)}{of}{rest}",
+        total=f"{strongest} · {summed}{rest}",
         note=visible(one.note) if one.note else "",
     )
 

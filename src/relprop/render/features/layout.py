@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relprop.part import Words
-from relprop.render.caption import Caption, number
+from relprop.render.caption import Caption, number, shown_target, sum_of_scores
 from relprop.render.visible import visible
 
 MOST = 40  # columns that are drawn
@@ -46,13 +46,13 @@ def bars(one: FeatureMap) -> list[FeatureBar]:
 def caption(one: FeatureMap) -> Caption:
     """The words around a table, safe to show."""
     words, total = one.words, sum(one.scores) + one.rest
-    of = f" of {number(words.value).removeprefix('+')}" if words.shares else ""
-    rest = f", {number(one.rest)} of it in class tokens" if one.rest else ""
+    summed = sum_of_scores(total, words.beside, words.value)
+    rest = f", of the scores {number(one.rest)} in class tokens" if one.rest else ""
     left_out = f"{len(one.columns) - MOST} columns with weaker scores are not shown" if len(one.columns) > MOST else ""
     return Caption(
         method=visible(words.method),
-        target=f"{visible(words.target)} = {number(words.value).removeprefix('+')}",
+        target=shown_target(visible(words.target), words.value, words.quantity),
         prediction=f"predicted {visible(words.prediction)}" if words.prediction else "",
-        total=f"sum of scores {number(total)}{of}{rest}",
+        total=f"{summed}{rest}",
         note=left_out,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relprop.render.text.layout import SEPARATOR, Cell, cells
-from relprop.types import ExplainedStep, Heatmap, Unit
+from relprop.types import ExplainedStep, Heatmap, Shares, Unit
 
 CAUSES = 4  # strongest causes that a line names
 
@@ -23,6 +23,8 @@ class GenerationMap:
     shares: bool = True  # the scores are shares of the value
     signed: bool = True  # False for scores that only say how much, not for or against
     line_starts: frozenset[int] = frozenset()  # units before which the text begins a new line
+    beside: Shares = ()  # what all values are made of beside the scores
+    quantity: str = ""  # what a value is: "logit"
 
 
 def totals(one: GenerationMap) -> Heatmap:
@@ -31,6 +33,7 @@ def totals(one: GenerationMap) -> Heatmap:
     value = sum(step.value for step in one.steps)
     target = continuation_target(len(one.steps))
     own = {"shares": one.shares, "signed": one.signed, "line_starts": one.line_starts}
+    own |= {"beside": one.beside, "quantity": one.quantity}
     return Heatmap(one.units, sums, one.method, target, value, **own)  # type: ignore[arg-type]
 
 

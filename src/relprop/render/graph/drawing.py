@@ -17,6 +17,7 @@ from relprop.render.graph.shapes import Drawing, Label, Shape
 from relprop.render.image.overlay import Numbers, painted
 from relprop.render.palette import GLOW, SIGNED, Film, as_hex
 from relprop.render.visible import visible
+from relprop.types import Shares
 
 # On paper: scores of one sign glow darker, not brighter, as more of them does.
 PAPER = Film(SIGNED.greys, supports=GLOW[::-1], opposes=GLOW[::-1])
@@ -45,6 +46,8 @@ class GraphMap:
     rest: float = 0.0  # the virtual node's score, which lies nowhere
     signed: bool = True  # False for scores that only say how much, not for or against
     edges: Numbers | None = None  # [edges]
+    beside: Shares | None = None  # what the value is made of beside the scores; None: no sum is claimed
+    quantity: str = ""  # what the value is: "logit"
 
     def __post_init__(self) -> None:
         for name, scores, count in (
@@ -52,6 +55,11 @@ class GraphMap:
         ):  # fmt: skip
             if scores is not None and (scores.shape != (count,) or not np.isfinite(scores).all()):
                 raise ValueError(f'"{self.method}" needs one finite score for each of the graph\'s {count} {name}')
+
+    @property
+    def total(self) -> float:
+        """The sum of the nodes' scores and the virtual node's."""
+        return float(self.scores.sum()) + self.rest
 
     @property
     def film(self) -> Film:

@@ -52,16 +52,22 @@ def draw(maps: Sequence[GraphMap]) -> Figure:
     ]
     natural = max(one.box[2] * UNIT for row in rows for one in row if one)
     width = max(NARROWEST, min(natural, max(column_width(len(names)), READABLE * natural)))
-    panels = [[_panel(one, width) if one else None for one in row] for row in rows]
+    below = [
+        [*([""] if hidden else []), *(caption(one).sums if one else "" for one in row.cells)] for row in table.rows
+    ]
+    panels = [
+        [_panel(one, width, note) if one else None for one, note in zip(*pair, strict=True)]
+        for pair in zip(rows, below, strict=True)
+    ]
     legends = [ColourBar(strip(film, BAR_PIXELS), ends(film), NOTE) for film in films(maps)]
     captions = [caption(row.first) for row in table.rows]
     return panel_figure(names, list(zip(captions, panels, strict=True)), legends, width, LEGEND)
 
 
-def _panel(one: Drawing, width: float) -> FigurePanel:
+def _panel(one: Drawing, width: float, note: str) -> FigurePanel:
     """At its natural size or as large as fits."""
     scale = min(UNIT, width / one.box[2])
-    return FigurePanel(one.box[2] * scale, one.box[3] * scale, partial(draw_shapes, one))
+    return FigurePanel(one.box[2] * scale, one.box[3] * scale, partial(draw_shapes, one), note)
 
 
 def draw_shapes(drawing: Drawing, axes: Axes) -> None:

@@ -42,7 +42,7 @@ def _group(row: GridRow[GraphMap], methods: Sequence[str], hidden: bool) -> str:
     wide = min(WIDEST, max(NARROWEST, LARGER * drawn(row.first).box[2]))
     plain = _panel(drawn(row.first.plain()), "the picture itself", "picture") if hidden else ""
     panels = "".join(
-        _panel(drawn(cell), described(cell), method, caption(cell).total) if cell else missing_panel(method)
+        _panel(drawn(cell), described(cell), method, *caption(cell).scored) if cell else missing_panel(method)
         for cell, method in zip(row.cells, methods, strict=True)
     )
     return (

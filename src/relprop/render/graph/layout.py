@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from relprop.render.caption import Caption, number
+from relprop.render.caption import Caption, number, shown_target, sums_line
 from relprop.render.graph.drawing import OPACITY, GraphMap
 from relprop.render.grid import RELATIVE, MapGrid, map_grid
 from relprop.render.image.overlay import Pixels, painted
@@ -40,10 +40,11 @@ def caption(one: GraphMap) -> Caption:
     title = visible(one.graph.title) if one.graph.title else ""
     return Caption(
         method=visible(one.method),
-        target=f"{visible(one.target)} = {number(one.value).removeprefix('+')}",
+        target=shown_target(visible(one.target), one.value, one.quantity),
         prediction=f"predicted {visible(one.prediction)}" if one.prediction else "",
         total=f"scores {low} to {high}{rest}",
         note=title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…",
+        sums=sums_line(one),
     )
 
 

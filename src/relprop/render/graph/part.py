@@ -102,7 +102,9 @@ class GraphPart(Part):
             raise InputError(f"an explanation of {len(parts)} graphs is not drawn: draw its parts one by one")
         (part,) = parts
         told = (words.method, words.target, words.value, words.prediction)
-        return GraphMap(part.graph, part.scores, *told, part.rest, words.signed, part.edges)
+        return GraphMap(
+            part.graph, part.scores, *told, part.rest, words.signed, part.edges, words.beside, words.quantity
+        )
 
 
 def _listed(value: object) -> object:

@@ -30,8 +30,8 @@ def _lines(one: GraphMap) -> list[RenderableType]:
     if one.edges is not None:
         tables.append(_table("edge", [f"{names[a]} – {names[b]}" for a, b in one.graph.edges], one.edges, EDGES))
     size = f"{len(one.graph)} nodes, {len(one.graph.edges)} edges"
-    total = number(float(one.scores.sum()) + one.rest)
-    return [head, *tables, Text(f"sum of scores {total}, of the virtual node {number(one.rest)}; {size}\n")]
+    total = words.sums or f"sum of scores {number(one.total)}"
+    return [head, *tables, Text(f"{total}; of the virtual node {number(one.rest)}; {size}\n")]
 
 
 def _table(what: str, names: Sequence[str], scores: Numbers, count: int) -> Table:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from relprop.render import saving
+from relprop.render.caption import Caption
 from relprop.render.grid import GridRow, films
 from relprop.render.image.layout import caption, ends, grid, scale_note, strip
 from relprop.render.image.overlay import Bound, Contour, ImageMap, Pixels, bounds, fitted, overlay
@@ -49,7 +50,11 @@ def _panels(row: GridRow[ImageMap], width: float, paint: Callable[[ImageMap], Pi
     longest = round(max(narrow, height) * DPI)
     plain = FigurePanel(narrow, height, picture(fitted(row.first, longest).image))
     maps = [
-        FigurePanel(narrow, height, picture(paint(fitted(one, longest))), caption(one).note) if one else None
+        FigurePanel(narrow, height, picture(paint(fitted(one, longest))), _below(caption(one))) if one else None
         for one in row.cells
     ]
     return [plain, *maps]
+
+
+def _below(words: Caption) -> str:
+    return " · ".join(filter(None, (words.note, words.sums)))

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from relprop.render.caption import Caption, number
+from relprop.render.caption import Caption, number, shown_target, sums_line
 from relprop.render.grid import RELATIVE, MapGrid, map_grid
 from relprop.render.image.overlay import Bound, ImageMap, Numbers, Pixels, painted
 from relprop.render.palette import SIGNED, Film
@@ -28,10 +28,11 @@ def caption(image_map: ImageMap) -> Caption:
     low, high = (number(float(end)) for end in (image_map.scores.min(), image_map.scores.max()))
     return Caption(
         method=visible(image_map.method),
-        target=f"{visible(image_map.target)} = {number(image_map.value).removeprefix('+')}",
+        target=shown_target(visible(image_map.target), image_map.value, image_map.quantity),
         prediction=f"predicted {visible(image_map.prediction)}" if image_map.prediction else "",
         total=f"scores {low} to {high}",
         note=visible(image_map.note) if image_map.note else "",
+        sums=sums_line(image_map),
     )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from relprop.render.palette import SIGNED, UNSIGNED, Film
+from relprop.types import Shares
 
 Pixels = NDArray[np.uint8]
 Numbers = NDArray[np.floating[Any]]
@@ -35,6 +36,9 @@ class ImageMap:
     prediction: str = ""  # for instance "tabby (0.98)"
     note: str = ""
     signed: bool = True  # False for scores that only say how much, not for or against
+    total: float = 0.0  # the sum of the scores of the patches
+    beside: Shares | None = None  # what the value is made of beside them; None: no sum is claimed
+    quantity: str = ""  # what the value is: "logit"
 
     def __post_init__(self) -> None:
         name = f'the scores of "{self.method}"'

@@ -132,7 +132,11 @@ class ImagePart(Part):
         scores = part.scores if part.frame == Frame(0, 0, *part.size) else part.map()
         told = (words.method, words.target, words.value, words.prediction, part.file, words.signed)
         image = part.image if words.box is None else boxed(part.image, words.box)
-        return ImageMap(np.asarray(image), scores, *told)
+        beside = (
+            None if words.beside is None else (*words.beside, *((("class tokens", part.rest),) if part.rest else ()))
+        )
+        total = float(part.scores.sum())
+        return ImageMap(np.asarray(image), scores, *told, total=total, beside=beside, quantity=words.quantity)
 
 
 def boxed(image: Image.Image, box: Box) -> Image.Image:

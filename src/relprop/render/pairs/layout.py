@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from relprop.render.caption import Caption
 from relprop.render.text.layout import SEPARATOR, Cell, caption, cells
-from relprop.types import Heatmap, Unit
+from relprop.types import Heatmap, Shares, Unit
 
 SCALE = "shaded relative to the strongest pair"
 
@@ -22,7 +22,7 @@ class PairMap:
     target: str
     value: float
     note: str = ""  # for instance what was cut off
-    shares: bool = True  # the scores are shares of the value
+    beside: Shares | None = None  # the value's shares beside the scores; None: no sum is claimed
 
     @property
     def strongest(self) -> float:
@@ -33,7 +33,8 @@ class PairMap:
     def caption(self) -> Caption:
         """The words around it; the scores that they add up are those of all pairs."""
         sums = tuple(map(sum, self.scores))
-        return caption(Heatmap(self.rows, sums, self.method, self.target, self.value, "", self.note, self.shares))
+        own = {"note": self.note, "shares": self.beside is not None, "beside": self.beside or ()}
+        return caption(Heatmap(self.rows, sums, self.method, self.target, self.value, **own))  # type: ignore[arg-type]
 
     def shade(self, row: int, column: int) -> float:
         return self.scores[row][column] / self.strongest if self.strongest else 0.0

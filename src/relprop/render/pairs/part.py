@@ -98,5 +98,5 @@ class PairPart(Part):
     @classmethod
     def drawing(cls, parts: Sequence[Self], words: Words) -> PairMap:
         (part,) = parts
-        told = (words.method, words.target, words.value, part.truncated or "", words.shares)
+        told = (words.method, words.target, words.value, part.truncated or "", words.beside)
         return PairMap(part.first, part.second, part.scores, *told)

@@ -23,9 +23,9 @@ def terminal(maps: Sequence[PairMap]) -> RenderableType:
 
 def _drawn(one: PairMap) -> Iterator[RenderableType]:
     sums = (tuple(map(sum, one.scores)), tuple(map(sum, zip(*one.scores, strict=True))))
-    told = (one.method, one.target, one.value, "", one.note, one.shares)
+    told = (one.method, one.target, one.value, "", one.note, one.beside is not None)
     sides = zip((one.rows, one.columns), sums, strict=True)
-    yield rows_in_terminal([Heatmap(units, own, *told) for units, own in sides])
+    yield rows_in_terminal([Heatmap(units, own, *told, beside=one.beside or ()) for units, own in sides])
     first, second = one.labels()
     table = Table("first text", "second text", Column("score", justify="right"), header_style="bold", box=SIMPLE_HEAD)
     for row, column, score in one.top(SHOWN):

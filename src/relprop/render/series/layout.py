@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relprop.part import Words
-from relprop.render.caption import Caption, number
+from relprop.render.caption import Caption, number, shown_target, sum_of_scores
 from relprop.render.visible import visible
 
 Numbers = NDArray[np.float64]
@@ -55,13 +55,13 @@ class SeriesMap:
 def caption(one: SeriesMap) -> Caption:
     """The words around a map, safe to show."""
     words, total = one.words, sum(value for _, value in one.sums)
-    of = f" of {number(words.value).removeprefix('+')}" if words.shares else ""
+    summed = sum_of_scores(total, words.beside, words.value)
     each = "; ".join(f"{visible(name)} {number(value)}" for name, value in one.sums) if len(one.sums) > 1 else ""
     return Caption(
         method=visible(words.method),
-        target=f"{visible(words.target)} = {number(words.value).removeprefix('+')}",
+        target=shown_target(visible(words.target), words.value, words.quantity),
         prediction=f"predicted {visible(words.prediction)}" if words.prediction else "",
-        total=f"strongest {visible(one.strongest)} · sum of scores {number(total)}{of}{f' ({each})' if each else ''}",
+        total=f"strongest {visible(one.strongest)} · {summed}{f' ({each})' if each else ''}",
         note=visible(one.note) if one.note else "",
     )
 

@@ -76,7 +76,7 @@ def _row(row: TextRow, left: float, y: float) -> list[PlacedRun]:
     """The method's name, the tokens to the right of it, and under them what their scores account for."""
     name = place(prose(row.caption.method, METHOD), MARGIN, left - GUTTER, y)
     backwards = right_to_left("".join(cell.text for cell in row.cells if not cell.special))
-    tokens = place(_tokens(row.cells), left, WIDTH - MARGIN, y, backwards)
+    tokens = place(_tokens(row.drawn), left, WIDTH - MARGIN, y, backwards)
     account = prose(" · ".join(row.caption.account), SMALL, SOFT)
     return [*name, *tokens, *place(account, left, WIDTH - MARGIN, bottom(tokens, y) - 0.03)]
 
@@ -105,9 +105,10 @@ def _tokens(cells: Sequence[Cell]) -> Iterator[TextRun]:
         after = cells[i + 1] if i + 1 < len(cells) else None
         led = JOINER if not cell.space_before and i and joins(cell.text[:1]) and joins(cells[i - 1].text[-1:]) else ""
         follows = after is not None and not after.space_before and joins(cell.text[-1:]) and joins(after.text[:1])
+        text = cell.text.replace(" ", "\u00a0") if cell.beside else cell.text
         background = palette.colour(cell.shade, palette.light(cell.signed))
         yield text_run(
-            f"{led}{cell.text}{JOINER if follows else ''}",
+            f"{led}{text}{JOINER if follows else ''}",
             SPECIAL if cell.special else TOKEN,
             cell.space_before,
             palette.as_hex(palette.ink(background)) if cell.shade else INK,

@@ -40,7 +40,7 @@ def _group(parts: Sequence[str], members: Iterable[TextRow]) -> str:
 
 
 def _row(row: TextRow) -> str:
-    tokens = "".join(_run(list(cells), marked) for marked, cells in groupby(row.cells, key=lambda cell: cell.answer))
+    tokens = "".join(_run(list(cells), marked) for marked, cells in groupby(row.drawn, key=lambda cell: cell.answer))
     return (
         f'<div class="row"><div class="method"><bdi>{escape(row.caption.method)}</bdi></div><div>\n'
         f'<div class="tokens" dir="auto" role="group" aria-label="{escape(_label(row))}">{tokens}</div>\n'
@@ -74,6 +74,7 @@ def classes(cell: Cell) -> str:
         "minus": cell.signed and cell.shade <= -UNDERLINED,  # the sign is not told by colour alone
         "join": not cell.space_before,
         "special": cell.special,
+        "beside": cell.beside,
     }
     return " ".join(name for name, holds in names.items() if name and holds)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from relprop.render.caption import Caption, number
+from relprop.render.caption import Caption, ShownAccount, number, shown_account, shown_target
 from relprop.render.visible import visible
 from relprop.types import Heatmap, Unit
 
@@ -30,6 +30,7 @@ class Cell:
     answer: bool = False  # of the answer to a question
     signed: bool = True  # False for scores that only say how much, not for or against
     line_before: bool = False  # the text begins a new line here
+    beside: bool = False  # no unit of the text: biases and the like
 
 
 SEPARATOR = Cell("|", 0.0, 0.0, special=True, space_before=True, title="")  # between the two texts of a pair
@@ -41,6 +42,12 @@ class TextRow:
 
     caption: Caption
     cells: tuple[Cell, ...]
+    chips: tuple[Cell, ...] = ()  # what the value is made of beside the units: biases, positions
+
+    @property
+    def drawn(self) -> tuple[Cell, ...]:
+        """The cells, and behind a bar the chips."""
+        return (*self.cells, SEPARATOR, *self.chips) if self.chips else self.cells
 
     @property
     def signed(self) -> bool:
@@ -56,7 +63,7 @@ def rows(heatmaps: Sequence[Heatmap]) -> list[TextRow]:
     """Every heat map laid out, or a clear error where there is nothing to draw."""
     if not heatmaps:
         raise ValueError("no heat maps to draw; give at least one")
-    return [TextRow(caption(heatmap), cells(heatmap)) for heatmap in heatmaps]
+    return [TextRow(caption(heatmap), cells(heatmap), chips(heatmap)) for heatmap in heatmaps]
 
 
 def stacked(heatmaps: Sequence[Heatmap]) -> list[tuple[tuple[str, ...], list[TextRow]]]:
@@ -72,18 +79,48 @@ def cells(heatmap: Heatmap) -> tuple[Cell, ...]:
     laid: list[Cell] = []
     previous: Unit | None = None
     segment: int | None = None  # of the last unit of the text: special tokens often carry no segment of their own
-    faint = strength(heatmap)
-    for number_of_unit, (unit, score, shade) in enumerate(zip(units, scores, shades(scores), strict=True)):
+    faint, told = strength(heatmap), _titles(heatmap)
+    shaded = zip(units, scores, shades(scores), told, strict=True)
+    for number_of_unit, (unit, score, shade, named) in enumerate(shaded):
         crossed = not unit.special and segment not in (None, unit.segment)
         if crossed:
             laid.append(SEPARATOR)
         spaced = crossed or (previous is not None and _spaced(previous, unit))
-        told, answer = title(score, heatmap.signed), _answers(unit, heatmap.answer)
-        line = number_of_unit in heatmap.line_starts
-        of_unit = (unit.special, spaced, told, answer, heatmap.signed, line)
+        line, answer = number_of_unit in heatmap.line_starts, _answers(unit, heatmap.answer)
+        of_unit = (unit.special, spaced, named, answer, heatmap.signed, line)
         laid.append(Cell(_piece(unit), score, shade * faint, *of_unit))
         previous, segment = unit, segment if unit.special else unit.segment
     return tuple(laid)
+
+
+def chips(heatmap: Heatmap) -> tuple[Cell, ...]:
+    """What the value is made of beside the units, with its numbers, on the scale of the units: clipped at its ends."""
+    if not _claims(heatmap):
+        return ()
+    largest = max((abs(score) for score in heatmap.scores if math.isfinite(score)), default=0.0)
+    full = largest / strength(heatmap) if largest else 0.0  # the score of full colour
+    laid = []
+    for name, shown in _account(heatmap).beside:
+        score = float(shown)
+        told = f"{visible(name)} {_side(score, shown)}"
+        shade = max(-1.0, min(1.0, score / full)) if full else math.copysign(1, score)
+        laid.append(Cell(f"({visible(name)} {shown})", score, shade, True, True, told, beside=True))
+    return tuple(laid)
+
+
+def _claims(heatmap: Heatmap) -> bool:
+    """Whether scores and shares are said to sum to the value: those without a sign never are."""
+    return heatmap.shares and heatmap.signed
+
+
+def _account(heatmap: Heatmap) -> ShownAccount:
+    return shown_account(heatmap.scores, heatmap.beside, heatmap.value)
+
+
+def _titles(heatmap: Heatmap) -> list[str]:
+    """Every unit's score in words, with numbers that add up where they are shares of the value."""
+    shown = _account(heatmap).scores if _claims(heatmap) else tuple(map(number, heatmap.scores))
+    return [_side(score, one, heatmap.signed) for score, one in zip(heatmap.scores, shown, strict=True)]
 
 
 def _answers(unit: Unit, answer: tuple[int, int] | None) -> bool:
@@ -108,12 +145,11 @@ def strength(heatmap: Heatmap) -> float:
 
 
 def caption(heatmap: Heatmap) -> Caption:
-    total, value = sum(heatmap.scores), number(heatmap.value).removeprefix("+")
     return Caption(
         method=visible(heatmap.method),
-        target=f"{visible(heatmap.target)} = {value}",
+        target=shown_target(visible(heatmap.target), heatmap.value, heatmap.quantity),
         prediction=f"predicted {visible(heatmap.prediction)}" if heatmap.prediction else "",
-        total=f"sum of scores {number(total)} of {value}" if heatmap.shares else f"sum of scores {number(total)}",
+        total=_account(heatmap).line if _claims(heatmap) else f"sum of scores {number(sum(heatmap.scores))}",
         note="; ".join(
             note
             for note in (heatmap.note and visible(heatmap.note), FAINT_NOTE if strength(heatmap) < 1 else "")
@@ -142,10 +178,14 @@ def ends(signed: bool) -> tuple[str, str]:
 
 def title(score: float, signed: bool = True) -> str:
     """A cell's tooltip: the score, and in words what its colour says."""
+    return _side(score, number(score), signed)
+
+
+def _side(score: float, shown: str, signed: bool = True) -> str:
     if not signed:
-        return number(score).removeprefix("+")
+        return shown.removeprefix("+")
     side = "supports" if score > 0 else "opposes" if score < 0 else "neutral"
-    return f"{number(score)} {side if math.isfinite(score) else 'is not a finite number'}"
+    return f"{shown} {side if math.isfinite(score) else 'is not a finite number'}"
 
 
 def _spaced(previous: Unit, unit: Unit) -> bool:

@@ -140,7 +140,9 @@ class TextPart(Part):
         note = "; ".join(part.truncated for part in parts if part.truncated)
         answer = next((part.answer for part in parts if part.answer is not None), None)
         told = (words.method, words.target, words.value, words.prediction, note)
-        return Heatmap(units, scores, *told, words.shares, answer, words.signed, line_starts(parts))
+        own = (words.beside is not None, answer, words.signed, line_starts(parts))
+        heatmap = Heatmap(units, scores, *told, *own)
+        return replace(heatmap, beside=words.beside or (), quantity=words.quantity)
 
 
 def joined_units(parts: Sequence[TextPart]) -> tuple[tuple[Unit, ...], Scores]:

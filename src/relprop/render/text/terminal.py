@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from relprop.render import palette
-from relprop.render.caption import number
 from relprop.render.text.layout import ANSWER_NOTE, SCALE_NOTE, Cell, TextRow, ends, rows, signs, strongest
 from relprop.types import Heatmap
 
@@ -66,12 +65,12 @@ class _TextTerminal:
 def _coloured(row: TextRow, colours: str) -> Iterator[RenderableType]:
     text = Text(overflow="fold")
     inside = False  # the answer, whose line runs on under its spaces
-    for cell in row.cells:
+    for cell in row.drawn:
         text.append(
             "\n" if cell.line_before else " " if cell.space_before else "",
             Style(underline=(inside and cell.answer) or None),
         )
-        style = Style(dim=cell.special, underline=cell.answer or None)
+        style = Style(dim=cell.special and not cell.beside, italic=cell.beside or None, underline=cell.answer or None)
         text.append(cell.text, shade_style(cell.shade, colours, cell.signed) + style)
         inside = cell.answer
     # The terminal's own background is unknown, and white must read as nothing: the whole row lies on white paper.
@@ -81,7 +80,7 @@ def _coloured(row: TextRow, colours: str) -> Iterator[RenderableType]:
 def _plain(row: TextRow) -> Iterator[RenderableType]:
     """The text, and its strongest units with their scores: supporting left, opposing right."""
     yield Padding(
-        Text("".join(("\n" if c.line_before else " " * c.space_before) + c.text for c in row.cells), overflow="fold"),
+        Text("".join(("\n" if c.line_before else " " * c.space_before) + c.text for c in row.drawn), overflow="fold"),
         (0, 1),
     )
     supporting, opposing = strongest(row.cells, SHOWN)
@@ -94,12 +93,8 @@ def _plain(row: TextRow) -> Iterator[RenderableType]:
 
 
 def _scores(heading: str, column: list[Cell]) -> RenderableType:
-    lines = [f"{_number(cell)}  {cell.text}" for cell in column] or ["nothing"]
+    lines = [f"{cell.title.partition(' ')[0]}  {cell.text}" for cell in column] or ["nothing"]
     return Group(Text(heading), *(Text(line, overflow="fold") for line in lines))
-
-
-def _number(cell: Cell) -> str:
-    return number(cell.score) if cell.signed else number(cell.score).removeprefix("+")
 
 
 def _legend(colours: str, answers: bool, kinds: Sequence[bool]) -> Text:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from relprop.errors import InputError
 from relprop.render.generation import html as generation
 from relprop.render.generation.layout import GenerationMap
 from relprop.render.image.html import LONGEST
@@ -45,7 +46,9 @@ def html(
     title: str = "Relevance of a picture and a text",
     contour: Contour = None,
 ) -> str:
-    """A page that needs nothing from outside, or the fragments alone. (Contours are of figures: here patches show.)"""
+    """A page that needs nothing from outside, or the fragments alone."""
+    if contour is not None:
+        raise InputError("a page shows a picture with its text patch by patch: save a figure to see a contour")
     (script,) = SCRIPTS
     body = "\n".join(_fragment(one, script) for one in maps)
     if not full_page:

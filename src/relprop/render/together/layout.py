@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relprop.render.caption import number
+from relprop.render.caption import number, shown_account
 from relprop.render.generation.layout import GenerationMap
 from relprop.render.image.overlay import ImageMap, Numbers
 from relprop.types import Heatmap
@@ -23,14 +23,17 @@ class TogetherMap:
     text: Heatmap
     grid: Numbers  # [rows, columns]
     frame: tuple[float, float, float, float]
-    sums: tuple[tuple[str, float], ...]  # how much came from each part
+    sums: tuple[tuple[str, float], ...]  # how much came from each part, and from what else the value is made of
     generation: GenerationMap | None = None
     grids: tuple[Numbers, ...] = ()  # of a generation, one per step
 
 
 def told_sums(one: TogetherMap) -> list[str]:
-    """How much came from the picture, and how much from the words."""
-    return [f"{name} {number(total)}" for name, total in one.sums]
+    """How much came from the picture, from the words, and from what else the value is made of."""
+    if one.picture.beside is None:
+        return [f"{name} {number(total)}" for name, total in one.sums]
+    shown = shown_account([], one.sums, one.picture.value)
+    return [*(f"{name} {share}" for name, share in shown.beside), f"= {shown.value}"]
 
 
 def cell_boxes(one: TogetherMap) -> list[tuple[float, float, float, float]]:

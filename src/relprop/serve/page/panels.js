@@ -7,7 +7,7 @@ import { graphMap } from './graph_map.js';
 import { imageMap, plainPicture } from './image_map.js';
 import { problem } from './problem.js';
 import { textMap } from './text_map.js';
-import { number, unsigned, visible } from './words.js';
+import { number, visible } from './words.js';
 
 const MAPS = { image: imageMap, graph: graphMap, text: textMap, both: bothMap };
 /** What draws an explanation: a picture with its text here, what else has parts the service. */
@@ -49,7 +49,7 @@ export function fill(explanation, signed, bitmap, drawing) {
   byId('maps').classList.toggle('drawings', kindOf(explanation) === 'drawn'); // wide ones, one under the other
   panel.map = kindOf(explanation) === 'drawn' ? drawnMap(explanation, signed, drawing)
     : MAPS[kindOf(explanation)](explanation, signed, point, bitmap);
-  panel.account = account(explanation);
+  panel.account = account(explanation, signed);
   panel.readout = make('p', { class: 'readout' }, panel.account);
   const label = `Numbers of ${explanation.method}`;
   const numbers = () => make('div', { class: 'numbers', tabindex: 0, role: 'region', 'aria-label': label },
@@ -89,15 +89,32 @@ function point(place, spoken = false) {
 }
 
 /** The scores as a whole. */
-function account(explanation) {
-  const { kind, scores, value, ledger, truncated, rest = 0, parts } = explanation;
+function account(explanation, signed) {
+  const { kind, scores, value, quantity, account: beside = [], truncated, rest = 0, parts } = explanation;
   if (kindOf(explanation) === 'both') {
     const { image, text } = partsOf(explanation);
     const [seen, said] = [image.scores.flat(), text.scores].map((all) => all.reduce((one, other) => one + other, 0));
-    return `picture ${number(seen + image.rest)} · text ${number(said)}${ledger ? ` of ${unsigned(value)}` : ''}`;
+    const named = [['picture', seen + image.rest], ['text', said]];
+    return signed && beside.length ? addingUp([...named, ...beside], value, quantity)
+      : named.map(([name, share]) => `${name} ${number(share)}`).join(' · ');
   }
   const all = kind === 'image' ? scores.flat() : scores;
   const sum = parts ? total(explanation) : all.reduce((one, other) => one + other, rest);
-  const whole = `sum of scores ${number(sum)}${ledger ? ` of ${unsigned(value)}` : ''}`;
+  const whole = signed && !(parts && !beside.length)
+    ? addingUp([['sum of scores', sum], ...beside], value, quantity) : `sum of scores ${number(sum)}`;
   return truncated ? `${whole} · ${visible(truncated)}` : whole;
+}
+
+/** Numbers of as many decimals that sum to the value as it is shown: the largest remainders are rounded up. */
+function addingUp(named, value, quantity) {
+  const digits = value ? Math.min(12, Math.max(3, 2 - Math.floor(Math.log10(Math.abs(value))))) : 3;
+  const unit = 10 ** digits;
+  const low = named.map(([, share]) => Math.floor(share * unit));
+  const order = named.map((_, i) => i).sort((a, b) => (low[a] - named[a][1] * unit) - (low[b] - named[b][1] * unit));
+  const missing = Math.round(value * unit) - low.reduce((one, other) => one + other, 0);
+  for (const i of order.slice(0, Math.max(0, missing))) low[i] += 1;
+  const told = named.map(([name], i) => (low[i] || !i
+    ? [`${visible(name)} ${low[i] < 0 ? '-' : '+'}${(Math.abs(low[i]) / unit).toFixed(digits)}`] : []));
+  const shown = (Math.round(value * unit) / unit).toFixed(digits);
+  return `${told.flat().join(', ')} = ${shown}${quantity ? ` (${quantity})` : ''}`;
 }
