@@ -154,8 +154,9 @@ def test_numbers_are_the_metrics_own(data: Path, model: str, explain: str) -> No
         for metric, value in expected.items():
             statistic = metric_statistic(metric, columns)
             assert statistic is not None
-            # 1e-5: rounding differs between sizes of batches, and the mean AP sees when two pixels swap
-            assert statistic(np.ones((1, 10)))[0] == pytest.approx(value, abs=1e-5), metric
+            # rounding differs between sizes of batches, and the mean AP sees when two pixels swap
+            close = 1e-4 if metric == "mean_ap" else 1e-5
+            assert statistic(np.ones((1, 10)))[0] == pytest.approx(value, abs=close), metric
         curve = found.curves[method.label]["negative_auc_target"]
         assert np.mean(curve.values, 0) == pytest.approx(result.accuracy("negative", "target"))
         assert curve.at == list(result.fractions)
@@ -315,7 +316,7 @@ def test_examples_are_told_by_content_not_by_place(data: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, 'by one of "pets", "digits", "images", "imagenet_segmentation"'),
+        ({}, 'by one of "pets", "digits", "images", .*"imagenet_segmentation"'),
         ({"pets": "oxford-pets", "digits": "mnist"}, "by one of"),
         ({"pets": "oxford-pets", "ignore": [3]}, 'option "ignore" is unknown; known: pets'),
         ({"images": "images"}, 'the option "images" needs "masks" beside it'),

@@ -435,7 +435,7 @@ def test_a_broken_weight_is_named() -> None:
     """NaN in, an error that names the parameter out; never NaN scores."""
     model = Unmodelled()
     model.layer.weight.data[0, 0] = float("nan")
-    with pytest.raises(ModelError, match=r'parameter "layer\.weight" is not finite'):
+    with pytest.raises(ModelError, match=r'not finite numbers: its parameter "layer\.weight"'):
         attribute(model, torch.ones(1, 3), 0, "gradient_x_input")
 
 

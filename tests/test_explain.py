@@ -417,7 +417,7 @@ def test_infinite_weights_are_never_explained(method):
     model = bert(tokenizer)
     with torch.no_grad():
         model.classifier.bias[0] = torch.nan
-    with pytest.raises(ModelError, match=r'its parameter "classifier.bias" is not finite'):
+    with pytest.raises(ModelError, match=r'not finite numbers: its parameter "classifier.bias"'):
         Explainer(model, tokenizer)(TEXT, method=method)
 
 
@@ -440,7 +440,7 @@ def test_several_methods_share_one_pass(explainer):
         together = explainer([TEXT, "good"], method=MAPPED)
     finally:
         handle.remove()
-    assert len(calls) == 1
+    assert len(calls) == 3  # one is shared; partial_lrp, in float64, has a pass of its own and one for the value
     for number, name in enumerate(MAPPED):
         alone = explainer([TEXT, "good"], method=name)
         for shared, own in zip(together, alone, strict=True):  # rounding: maps are seen in spelled-out attention

@@ -194,7 +194,7 @@ def test_a_kind_of_part_is_drawn_and_saved(tmp_path: Path, capsys: pytest.Captur
 
 def test_a_kind_that_is_not_installed_is_named() -> None:
     text = Explanation((SmellPart("odours", (1.0,)),), "lrp", "yes", 1.0).to_json()
-    with pytest.raises(UnknownNameError, match='kind of part "smell" is unknown; known: .*graph, image, .*text'):
+    with pytest.raises(UnknownNameError, match=r'kind of part "smell" is unknown; known: .*graph, image, .*text'):
         Explanation.from_json(text)
 
 

@@ -27,7 +27,7 @@ SENTENCE = "the good movie is not very dull and witty. "
 LONG = SENTENCE * (10**7 // len(SENTENCE))
 # What must not be explained as if nothing were odd.
 REFUSED = {
-    "text": "None, bytes, empty, white, half a character, a pair with None, mixed, a generator, a dict",
+    "text": "None, bytes, empty, white, half a character, a pair with None, mixed, a dict",
     "picture": "cut.png, empty.png, drawing.png, bomb.png, none.png, nan.tif, array with NaN, meta, a dict",
     "graph": "empty, open ring, half a character, branches, long, categories beyond, negative categories, "
     "unknown bonds, too many nodes, a list with a wrong one",

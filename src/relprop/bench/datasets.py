@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -97,6 +97,11 @@ class Dataset:
             raise InputError(f"[data.{self.name}]: a shortcut decides between two classes, not {len(self.classes)}")
         if self.cut and not set(self.files) <= set(PARTS):
             raise InputError(f"[data.{self.name}]: a file is cut into {', '.join(PARTS)}, not {', '.join(self.files)}")
+
+    def settings(self) -> dict[str, Any]:
+        """All fields; those that older runs do not know only where they are set, as cells are identified by them."""
+        newer = {"shortcut": "", "changed": None}
+        return {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ def _cells(
         "methods": [asdict(one) for one in suite.methods_of(task)],
         "metrics": list(task.metrics or suite.metrics),
         "seed": suite.seed,
-        "data": asdict(suite.catalog.dataset(task.data)) if task.data else None,
+        "data": suite.catalog.dataset(task.data).settings() if task.data else None,
         "weights": weights,
     }
     for k in range(0, len(chosen), task.chunk):

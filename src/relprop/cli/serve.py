@@ -37,6 +37,10 @@ def serve(
     max_region_pixels: Annotated[
         int, typer.Option(min=1, help="Of each picture that is cut into superpixels.", rich_help_panel=LIMITS)
     ] = 262_144,
+    max_sound: Annotated[float, typer.Option(min=0.1, help="Seconds of each sound.", rich_help_panel=LIMITS)] = 60.0,
+    max_numbers: Annotated[
+        int, typer.Option(min=1, help="Of each series or row of a table.", rich_help_panel=LIMITS)
+    ] = 100_000,
     max_atoms: Annotated[int, typer.Option(min=1, help="Of each molecule.", rich_help_panel=LIMITS)] = 256,
     max_bonds: Annotated[int, typer.Option(min=1, help="Of each molecule.", rich_help_panel=LIMITS)] = 384,
     max_work: Annotated[
@@ -65,6 +69,8 @@ def serve(
         tokens=max_tokens,
         pixels=max_pixels,
         region_pixels=max_region_pixels,
+        sound=max_sound,
+        numbers=max_numbers,
         atoms=max_atoms,
         bonds=max_bonds,
         work=max_work,
