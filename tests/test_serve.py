@@ -429,7 +429,7 @@ def test_pages_of_other_names_that_point_here_are_refused() -> None:
 
 def test_methods_are_the_registrys(live: Live) -> None:
     told = live.get("/v1/methods").json["methods"]
-    assert [one["name"] for one in told] == METHODS.names()
+    assert [one["name"] for one in told] == [record.name for record in METHODS.every()]
     for one in told:
         record = METHODS[one["name"]]
         assert {name: value["default"] for name, value in one["options"].items()} == {
@@ -442,9 +442,9 @@ def test_methods_are_the_registrys(live: Live) -> None:
 def test_openapi_tells_every_method_and_option(live: Live) -> None:
     schema = live.get("/openapi.json").json
     parts = schema["components"]["schemas"]
-    assert parts["Parameters"]["properties"]["method"]["enum"] == METHODS.names()
+    assert parts["Parameters"]["properties"]["method"]["enum"] == [record.name for record in METHODS.every()]
     told = {one["title"]: set(one["properties"]) for one in parts["Parameters"]["properties"]["options"]["anyOf"]}
-    assert told == {record.name: set(record.options) - {"ledger"} for record in METHODS}
+    assert told == {record.name: set(record.options) - {"ledger"} for record in METHODS.every()}
     body = {"$ref": "#/components/schemas/Body"}
     for path in ("explain", "predict"):
         posted = schema["paths"][f"/v1/models/{{name}}:{path}"]["post"]

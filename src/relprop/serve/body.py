@@ -19,9 +19,9 @@ from relprop.serve.options import options_schema, typed_options
 ClassName = int | str
 Term = ClassName | tuple[ClassName, ClassName] | tuple[float, float] | tuple[float, float, float, float] | None
 BodyKind = TypeVar("BodyKind", bound="Body")
-METHOD_SCHEMA: dict[str, Any] = {"enum": METHODS.names()}
+METHOD_SCHEMA: dict[str, Any] = {"enum": [record.name for record in METHODS.every()]}
 INSTANCES_SCHEMA: dict[str, Any] = {"items": INSTANCE_SCHEMA}
-OPTIONS_SCHEMA: dict[str, Any] = {"anyOf": [options_schema(name) for name in METHODS.names()]}
+OPTIONS_SCHEMA: dict[str, Any] = {"anyOf": [options_schema(record.name) for record in METHODS.every()]}
 
 
 class Parameters(BaseModel):
@@ -44,6 +44,11 @@ class Parameters(BaseModel):
     )
     generate: int | None = Field(
         None, ge=1, le=200, description="Explain each of so many tokens that the model writes (texts, transcripts)."
+    )
+    labels: list[ClassName] | None = Field(
+        None,
+        min_length=1,
+        description="Several labels of each text at once, in place of `target`: where texts may have several.",
     )
     ledger: bool = Field(False, description="Itemise where the output went, for methods that have a ledger.")
     words: bool = Field(False, description="Texts: merge sub-words to words.")
@@ -110,6 +115,8 @@ def validated_body(kind: type[BodyKind], content: bytes) -> BodyKind:
 
 def explain_request(parameters: Parameters) -> ExplainRequest:
     """The request, checked against the registry."""
+    if parameters.target is not None and parameters.labels is not None:
+        raise InputError('give either "target" or "labels", not both')
     if parameters.method is not None and parameters.methods is not None:
         raise InputError('give either "method" or "methods", not both')
     names = parameters.methods or [parameters.method or DEFAULT_METHOD]

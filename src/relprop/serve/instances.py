@@ -12,6 +12,7 @@ from typing import Any
 from PIL import Image
 
 from relprop.errors import InputError
+from relprop.readers.words import WordList
 from relprop.serve.limits import Limits, too_large
 
 _ATOM = re.compile(r"\[[^\[\]]*\]|Br|Cl|[A-Za-z*]")
@@ -21,21 +22,29 @@ FRAMES = 256  # of a video
 MOST_TEXTS = 16  # beside one picture: the model reads each of them
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 # By a model's kind: the names of its texts, and the message where something else is given.
-TEXTS = {"texts": ("text", "pair"), "language": ("text",), "questions": ("question", "context"), "graphs": ("smiles",)}
+TEXTS = {
+    "texts": ("text", "pair"), "masks": ("text", "pair"), "two_texts": ("text", "pair"), "language": ("text",),
+    "questions": ("question", "context"), "graphs": ("smiles",),
+}  # fmt: skip
 NUMBERS = ("past_values", "columns", "past_time_features", "future_time_features", "static_real_features",
            "static_categorical_features")  # fmt: skip
+_TEXT = 'a text, ["text", "second text"], {"text": "..."} or {"words": ["...", "..."]}'
 EXPECTED = {
     "sounds": '{"b64": "..."} or {"audio": {"b64": "..."}}, a file of sound in base64',
     "series": '{"csv": "a table with a header"} or {"past_values": [[...], ...]}, with what the model reads beside it',
     "rows": '{"row": {"column": value, ...}} or {"csv": "names, and one line of values below"}',
-    "texts": 'a text, ["text", "second text"] or {"text": "..."}',
-    "language": 'a text or {"text": "..."}',
+    "texts": _TEXT,
+    "masks": _TEXT,
+    "two_texts": '["text", "second text"] or {"text": "...", "pair": "..."}',
+    "choices": '{"text": "...", "choices": ["...", "..."]}',
+    "language": 'a text, {"text": "..."} or {"messages": [{"role": "...", "content": "..."}]}',
     "questions": '["question", "context"] or {"question": "...", "context": "..."}',
     "videos": '{"b64": "..."}, an animated GIF or WebP in base64',
     "images": '{"b64": "..."} or {"image": {"b64": "..."}}, a picture\'s file in base64',
     "pairs": '{"image": {"b64": "..."}, "text": "..."}, a picture\'s file in base64 and a text or a list of texts',
     "graphs": 'a SMILES, {"smiles": "..."}, or for superpixels a picture as {"b64": "..."}',
 }
+_LIST = {"type": "array", "items": {"type": "string"}}
 INSTANCE_SCHEMA = {
     "anyOf": [
         {"type": "string", "description": "a text, or a SMILES"},
@@ -65,12 +74,26 @@ INSTANCE_SCHEMA = {
             "required": ["image", "text"],
             "description": "a picture and a text, or several texts to compare",
         },
+        *(
+            {
+                "type": "object",
+                "properties": properties,
+                "required": list(properties),
+                "additionalProperties": False,
+            }
+            for properties in (
+                {"words": _LIST},
+                {"text": {"type": "string"}, "choices": _LIST},
+                {"messages": {"type": "array", "items": {"type": "object"}}},
+            )
+        ),
     ]
 }
 
 
 PictureAndText = tuple[Image.Image, str | list[str]]
-ExplainerInput = str | tuple[str, ...] | Image.Image | BytesIO | dict[str, Any] | PictureAndText
+OtherTexts = tuple[str, list[str]] | list[dict[str, str]] | WordList
+ExplainerInput = str | tuple[str, ...] | Image.Image | BytesIO | dict[str, Any] | PictureAndText | OtherTexts
 
 
 def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
@@ -84,8 +107,12 @@ def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
         return _opened_sound(encoded, limits.sound)
     if kind in ("series", "rows") and (numbers := _numbers_of(kind, instance, limits)) is not None:
         return numbers
+    other = _other_texts(kind, instance)
+    if other is not None:
+        _check_characters(texts_in(other), limits)
+        return other
     texts = _texts_of(instance, TEXTS.get(kind, ()))
-    if texts is None:
+    if texts is None or (kind == "two_texts" and len(texts) != 2):
         raise InputError(f"an instance is {EXPECTED[kind]}; got {_shortened(instance)}")
     _check_characters(texts, limits)
     if kind == "graphs":
@@ -110,6 +137,33 @@ def _picture_and_text(instance: Any, limits: Limits) -> PictureAndText:
         raise too_large(f"an instance has {len(texts)} texts; at most {MOST_TEXTS} are compared")
     _check_characters(texts, limits)
     return _opened_picture(encoded, limits.pixels), text if isinstance(text, str) else texts
+
+
+def _other_texts(kind: str, instance: Any) -> OtherTexts | None:
+    """Words, choices or messages, given by name; None where it is something else."""
+    if not isinstance(instance, dict):
+        return None
+    if kind in ("texts", "masks") and set(instance) == {"words"} and _are_texts(instance["words"]):
+        return WordList(instance["words"])
+    if kind == "choices" and set(instance) == {"text", "choices"} and isinstance(instance["text"], str):
+        return (instance["text"], instance["choices"]) if _are_texts(instance["choices"]) else None
+    if kind == "language" and set(instance) == {"messages"} and isinstance(instance["messages"], list):
+        messages = instance["messages"]
+        fits = all(isinstance(one, dict) and _are_texts([*one, *one.values()]) for one in messages)
+        return list(messages) if messages and fits else None
+    return None
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
+
+
+def texts_in(value: Any) -> list[str]:
+    """Every text that an input holds."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.words if isinstance(value, WordList) else value.values() if isinstance(value, dict) else value
+    return [text for one in inner for text in texts_in(one)]
 
 
 def _check_molecule(smiles: str, limits: Limits) -> None:

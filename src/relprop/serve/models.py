@@ -21,12 +21,16 @@ from relprop.serve.body import ExplainRequest
 from relprop.serve.instances import ExplainerInput
 from relprop.serve.limits import Limits, RefusedError
 from relprop.serve.sizes import InputSizes
+from relprop.tasks.choices import ChoiceScore
 from relprop.tasks.classes import ClassScore, is_multi_label
+from relprop.tasks.next_sentence import NAMES, NextSentence
 from relprop.tasks.pairs import PairScore
+from relprop.tasks.similarity import Similarity
 from relprop.tasks.token import TokenScore
 
 LOADING = "is being loaded"
 TOP_CLASSES = 10  # in the answer to a prediction
+TEXT_KINDS = ("texts", "masks", "language", "questions", "choices", "two_texts")
 log = logging.getLogger(__name__)
 
 
@@ -74,23 +78,30 @@ class ServedModel:
 
     @property
     def kind(self) -> str:
-        """What it reads: texts, questions, images, graphs, pairs of image and text; "language": texts it continues."""
-        task = self.explainer.task
-        if isinstance(self.explainer.reader, ImageTextReader):
+        """What it reads: texts, questions, images, graphs, "pairs" of image and text; "language" for texts that it
+        continues, "masks" for texts whose gaps it fills, "choices" of multiple choice, "two_texts" that it compares."""
+        task, reader = self.explainer.task, self.explainer.reader
+        if isinstance(reader, ImageTextReader):
             return "pairs"
-        writes = isinstance(task, TokenScore) and task.generates and isinstance(self.explainer.reader, TextReader)
-        return "language" if writes else task.name
+        if isinstance(task, TokenScore) and isinstance(reader, TextReader):
+            return "language" if task.generates else "masks"
+        if isinstance(task, Similarity):
+            return "two_texts"
+        return "choices" if isinstance(task, ChoiceScore) else task.name
 
     def description(self) -> dict[str, Any]:
         """For KServe the name and whether it is ready; for the page its kind of input, classes and heads."""
         about: dict[str, Any] = {"name": self.name, "ready": self.problem is None}
         if self._explainer is None:
             return {**about, "reason": self.problem}
-        has_classes = self.kind not in ("language", "questions") and not self._gives_no_class
+        has_classes = self.kind not in TEXT_KINDS[1:] and not self._gives_no_class
         has_classes = has_classes and not isinstance(self.explainer.task, PairScore)
         heads = self._heads and {"kinds": self._heads.kinds(), "corpus": self._heads.corpus}
-        labels = list(self._explainer.labels.values()) if has_classes else []
-        return {**about, "kind": self.kind, "input": self._input, "labels": labels, "heads": heads}
+        task, names = self._explainer.task, list(self._explainer.labels.values()) if has_classes else []
+        if isinstance(task, NextSentence):
+            names = list(NAMES.values())
+        several = isinstance(task, ClassScore) and task.takes_lists
+        return {**about, "kind": self.kind, "input": self._input, "labels": names, "several": several, "heads": heads}
 
     @property
     def _gives_no_class(self) -> bool:
@@ -103,13 +114,15 @@ class ServedModel:
     def _input(self) -> str:
         """What the page asks for; a graph comes from a SMILES or a picture's superpixels."""
         reads = config_value(self.explainer.model, "reads", "")
-        inputs = {"texts": "text", "language": "text", "questions": "question", "images": "picture", "sounds": "sound"}
-        inputs |= {"pairs": "both", "series": "table", "rows": "table", "videos": "picture"}
+        if self.kind in TEXT_KINDS:
+            return "question" if self.kind == "questions" else "text"
+        inputs = {"images": "picture", "sounds": "sound", "pairs": "both", "series": "table", "rows": "table"}
+        inputs |= {"videos": "picture"}
         return inputs.get(self.kind) or ("picture" if reads == "superpixels" else "smiles")
 
     def check(self, request: ExplainRequest, words: bool) -> None:
         """Raise for what the model cannot answer, before any work."""
-        if words and self.kind not in ("texts", "questions", "language", "pairs"):
+        if words and self.kind not in (*TEXT_KINDS, "pairs"):
             raise InputError(f"words need texts; {self.name} reads {self.kind}")
         if self._heads is None and isinstance(request.explainer_arguments.get("mask"), str):
             raise ModelError(
@@ -159,7 +172,11 @@ class ServedModel:
             return [{"prediction": "", "probability": None} for _ in inputs]
         queries = task.queries(inputs, [None] * len(inputs), None)
         predictions: dict[int, Prediction] = {
-            i: {"prediction": query.answer.prediction, "probability": query.answer.probability}
+            i: {
+                "prediction": query.answer.prediction,
+                "probability": query.answer.probability,
+                **({} if query.answer.value is None else {"value": query.answer.value}),
+            }
             for i, query in enumerate(queries)
             if query.answer is not None
         }

@@ -90,9 +90,10 @@ def method_catalogue() -> list[dict[str, Any]]:
             "family": record.family,
             "signed": record.signed,
             "ledger": "ledger" in record.options,
+            "pairs_only": record.name in METHODS.special_homes,
             "summary": record.summary,
             "citation": record.citation,
             "options": options_schema(record.name)["properties"],
         }
-        for record in METHODS
+        for record in METHODS.every()
     ]

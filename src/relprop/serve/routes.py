@@ -164,5 +164,6 @@ async def _response(
     model.check(asked, body.parameters.words)
     inputs = [(value, model.sizes.at_most(value)) for value in explainer_inputs(model.kind, body, limits)]
     draws = draws or (bool(asked.methods) and model.draws_molecules)
-    job = RequestJob(name, asked, inputs, body.parameters.target, write, draws)
+    target = body.parameters.target if body.parameters.labels is None else body.parameters.labels
+    job = RequestJob(name, asked, inputs, target, write, draws)
     return Response(await service.answer(job), media_type="application/json")

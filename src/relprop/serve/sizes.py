@@ -10,9 +10,11 @@ from relprop.engine.module_stack import stacks
 from relprop.explainer import Explainer
 from relprop.graph.superpixels import MOST as MOST_REGIONS
 from relprop.model_config import config_value
+from relprop.readers.choices import ChoiceReader
+from relprop.readers.encoder import EncoderReader
 from relprop.readers.text import TextReader
 from relprop.serve.body import ExplainRequest
-from relprop.serve.instances import atoms_and_bonds
+from relprop.serve.instances import atoms_and_bonds, texts_in
 from relprop.serve.limits import Limits, too_large
 
 SPECIAL_TOKENS = 8  # that a tokenizer may add to a text
@@ -30,9 +32,14 @@ class InputSizes:
     def at_most(self, value: Any) -> int:
         """A number of units that the input does not exceed, found without reading it."""
         if isinstance(self._reader, TextReader):
-            texts = (value,) if isinstance(value, str) else value
+            texts, limit = texts_in(value), self._reader.limit()
             size = sum(len(text.encode(errors="replace")) for text in texts) + SPECIAL_TOKENS
-            return min(size, self._reader.limit() or size)
+            if isinstance(self._reader, ChoiceReader):  # the text is read again with every choice
+                size += (len(texts) - 2) * (len(texts[0].encode(errors="replace")) + SPECIAL_TOKENS)
+                limit = limit and limit * (len(texts) - 1)
+            if isinstance(self._reader, EncoderReader):
+                size, limit = size + SPECIAL_TOKENS, limit and 2 * limit
+            return min(size, limit or size)
         if self._reader.name == "graphs":
             return 1 + (atoms_and_bonds(value)[0] if isinstance(value, str) else MOST_REGIONS)
         side, patch = (config_value(self._model, name) for name in ("image_size", "patch_size"))
@@ -40,6 +47,11 @@ class InputSizes:
 
     def units(self, value: Any) -> int:
         """The number of units; texts are read for it."""
+        if isinstance(self._reader, ChoiceReader | EncoderReader):
+            single = (
+                [(value[0], one) for one in value[1]] if isinstance(self._reader, ChoiceReader) else texts_in(value)
+            )
+            return sum(len(self._reader.read(one).units) for one in single)
         return len(self._reader.read(value).units) if isinstance(self._reader, TextReader) else self.at_most(value)
 
     def check(self, request: ExplainRequest, values: Sequence[Any], limits: Limits) -> None:

@@ -1,5 +1,6 @@
 // The likeliest classes, tokens or answer; one is chosen by pressing it.
 
+import { EVERY } from './controls.js';
 import { byId, make } from './dom.js';
 import { percent, visible } from './words.js';
 
@@ -18,13 +19,14 @@ export function showClasses(prediction, about, state, choose) {
   }));
 }
 
-/** An answer stands alone; a model of one number has no classes. */
-const single = ({ prediction, probability }) => (prediction ? [{ label: prediction, probability }] : []);
+/** An answer stands alone; several entities or masks are no class to choose, and a number has none. */
+const single = ({ prediction, probability }) =>
+  (prediction && probability !== null ? [{ label: prediction, probability }] : []);
 
 /** As the form has it: a class by its number, a token or an answer as it is written. */
 export function valueOf(label, { labels, kind }) {
   if (labels.includes(label)) return `${labels.indexOf(label)}`;
-  return ['language', 'pairs'].includes(kind) ? unquoted(label) : label;
+  return ['language', 'masks', 'pairs'].includes(kind) ? unquoted(label) : label;
 }
 
 const ESCAPES = { n: '\n', r: '\r', t: '\t' };
@@ -38,8 +40,14 @@ function unquoted(label) {
 
 const character = (code) => String.fromCodePoint(parseInt(code, 16));
 
-/** The target as the service takes it: null for the predicted class, a pair for a difference. */
+/** The target as the service takes it: nothing for the predicted class, a pair for a difference, or all labels. */
 export function targetOf(state, prediction, about) {
+  if (state.target === EVERY) return { labels: about.labels.map((_, i) => i) };
+  const target = singleTarget(state, prediction, about);
+  return target === null ? {} : { target };
+}
+
+function singleTarget(state, prediction, about) {
   const typed = (value) => (about.labels.length ? Number(value) : value);
   if (state.against === '') return state.target === '' ? null : typed(state.target);
   const target = state.target === '' ? valueOf(prediction.prediction, about) : state.target;

@@ -4,16 +4,22 @@ import { byId, make } from './dom.js';
 import { forLink } from './picture.js';
 import { visible } from './words.js';
 
+export const EVERY = 'every'; // of several labels of one text
 const FIRST = ['lrp_conservative', 'gradient_x_input', 'rollout']; // chosen until the reader chooses
 // By what a model reads: the names of its fields, and something to begin with.
 const FIELDS = {
   texts: { text: 'Text', pair: 'Add a second text', sample: ['It is not a great film, but a gorgeous and witty one.'] },
-  language: { text: 'Beginning of a text', sample: ['Once upon a time there was a little'] },
+  language: { text: 'Beginning of a text, or messages as JSON', sample: ['Once upon a time there was a little'] },
   questions: { text: 'Question', pair: 'Context', sample: ['Who wrote the paper?',
     'The paper on conservative propagation was written by Ameen Ali and others in 2022.'] },
   series: { text: 'Series (CSV with a header)', sample: [''] },
   rows: { text: 'Row (CSV: names, and one line of values)', sample: [''] },
   pairs: { text: 'Text beside the picture', pair: 'Compare with another text', sample: [''] },
+  masks: { text: 'Text with a mask', sample: ['It is a [MASK] film.'] },
+  two_texts: { text: 'First text', pair: 'Second text', sample: ['A man plays a guitar on stage.',
+    'Someone performs music with a guitar.'] },
+  choices: { text: 'Text', pair: 'Choices, one per line', sample: ['The pan was very hot.',
+    'He burnt his hand.\nHe froze to the bone.'] },
   graphs: { text: 'Molecule (SMILES)', sample: ['CC(=O)Oc1ccccc1C(=O)O'] },
 };
 
@@ -29,8 +35,8 @@ export function fillMethods(methods) {
   choose(FIRST);
 }
 
-const methodBox = ({ name, summary }) =>
-  make('label', {}, make('input', { type: 'checkbox', name: 'method', value: name }), name,
+const methodBox = ({ name, summary, pairs_only: pairs }) =>
+  make('label', {}, make('input', { type: 'checkbox', name: 'method', value: name, 'data-pairs': pairs }), name,
     make('span', { class: 'note' }, summary));
 
 const boxes = () => [...byId('methods').querySelectorAll('input')];
@@ -51,7 +57,7 @@ export function noteMethods() {
 
 /** The fields that fit a model. */
 export function fit(about) {
-  const { kind, input, labels } = about;
+  const { kind, input } = about;
   const reads = FIELDS[kind] ?? {};
   byId('text-field').hidden = ['picture', 'sound'].includes(input);
   byId('sound-field').hidden = input !== 'sound';
@@ -60,21 +66,35 @@ export function fit(about) {
   byId('text-name').textContent = reads.text ?? '';
   byId('pair-name').textContent = reads.pair ?? '';
   byId('pair-fold').hidden = !reads.pair;
-  byId('pair-fold').open = kind === 'questions' || Boolean(byId('pair').value);
-  fitTargets(labels, kind);
+  byId('pair-fold').open = ['questions', 'two_texts', 'choices'].includes(kind) || Boolean(byId('pair').value);
+  fitTargets(about);
+  fitMethods(kind === 'two_texts');
 }
 
-/** Classes are chosen from a list; tokens and answers are typed. */
-function fitTargets(labels, kind) {
+/** Methods of pairs are for models that compare two texts. */
+function fitMethods(pairs) {
+  for (const box of boxes().filter((one) => 'pairs' in one.dataset)) {
+    box.closest('fieldset').hidden = !pairs;
+    box.checked = box.checked && pairs;
+  }
+  noteMethods();
+}
+
+const TYPED = { language: 'Next token', questions: 'Answer', masks: 'Token', choices: 'Choice',
+  two_texts: 'Similarity', sounds: 'Word' };
+
+/** Classes are chosen from a list; tokens, answers and the like are typed. */
+function fitTargets({ labels, kind, several }) {
   const typed = !labels.length;
   const forecast = typed && kind === 'series';
-  const what = { language: 'Next token', questions: 'Answer', sounds: 'Word' }[typed ? kind : ''] ?? 'Class';
+  const what = TYPED[typed ? kind : ''] ?? 'Class';
   byId('target-name').textContent = forecast ? 'Step ahead' : what;
   byId('against-name').textContent = forecast ? 'Channel' : 'Against';
   const first = { target: 'predicted', against: 'nothing' };
   for (const [id, name] of Object.entries(first)) {
     const options = labels.map((label, i) => make('option', { value: i }, visible(label)));
-    byId(id).replaceChildren(make('option', { value: '' }, name), ...options);
+    const every = several && id === 'target' ? [make('option', { value: EVERY }, 'every label')] : [];
+    byId(id).replaceChildren(make('option', { value: '' }, name), ...every, ...options);
     byId(id).hidden = typed;
     byId(`${id}-text`).hidden = !typed;
     byId(`${id}-text`).placeholder = name;
@@ -149,10 +169,26 @@ export function instanceOf({ kind, input }, state, picture, sound) {
   if (!state.text.trim() || (input === 'both' && !picture)) return null;
   if (input === 'both') return { image: { b64: picture.sent }, text: state.pair ? [state.text, state.pair] : state.text };
   if (kind === 'questions') return { question: state.text, context: state.pair };
+  if (kind === 'choices') return { text: state.text, choices: state.pair.split('\n').filter((one) => one.trim()) };
+  const listed = jsonList(state.text);
+  if (listed && kind === 'language') return { messages: listed };
+  if (listed && ['texts', 'masks'].includes(kind)) return { words: listed };
   return state.pair ? { text: state.text, pair: state.pair } : state.text;
 }
 
-export const readsTexts = ({ kind }) => ['texts', 'language', 'questions', 'pairs'].includes(kind);
+/** Messages of a chat or words, written as a list of JSON; null where it is a plain text. */
+function jsonList(text) {
+  try {
+    const found = /^\s*\[\s*["{]/u.test(text) ? JSON.parse(text) : null;
+    return Array.isArray(found) ? found : null;
+  } catch {
+    return null;
+  }
+}
+
+const TEXTS = ['texts', 'language', 'questions', 'masks', 'two_texts', 'choices', 'pairs'];
+
+export const readsTexts = ({ kind }) => TEXTS.includes(kind);
 
 export const seesPictures = ({ input }) => ['picture', 'both'].includes(input);
 

@@ -12,6 +12,7 @@ import { fromLink, readPicture } from './picture.js';
 import { listenToPictures, preview } from './picture_field.js';
 import { problem } from './problem.js';
 import { addressOf, file, get, post } from './service.js';
+import { singles } from './several_maps.js';
 import { listenToSounds, readSound } from './sound_field.js';
 import { waterfalls } from './waterfall.js';
 import { plural, unsigned, visible } from './words.js';
@@ -129,8 +130,7 @@ async function show(state, instance, signal) {
     post(addressOf(about.name, verb), { instances: [instance], parameters }, signal));
   const [prediction] = (await ask(':predict', {})).predictions;
   showClasses(prediction, about, state, (value) => { controls.setTarget(value); explain(); });
-  const target = targetOf(state, prediction, about);
-  const parameters = { words: controls.inWords(about, state), ...(target !== null && { target }) };
+  const parameters = { words: controls.inWords(about, state), ...targetOf(state, prediction, about) };
   const ledger = state.methods.some((method) => methods.get(method).ledger);
   explained = { instances: [instance], parameters: { ...parameters, methods: state.methods, ledger } };
   const explanation = (method) => ask(':explain', { ...parameters, method, ledger: methods.get(method).ledger });
@@ -175,7 +175,8 @@ function summarise(done, order) {
   const [first] = done;
   byId('subject').textContent = `${visible(first.target)} = ${unsigned(first.value)}`;
   byId('legend').replaceChildren(...legends(about.kind, done.map((one) => methods.get(one.method).signed)));
-  const figures = waterfalls([...done].sort((one, other) => order.indexOf(one.method) - order.indexOf(other.method)));
+  const sorted = [...done].sort((one, other) => order.indexOf(one.method) - order.indexOf(other.method));
+  const figures = waterfalls(sorted.flatMap(singles));
   byId('waterfalls').replaceChildren(...figures);
   byId('ledger').hidden = !figures.length;
 }

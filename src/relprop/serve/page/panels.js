@@ -5,12 +5,15 @@ import { byId, make, table, titleOf, unfolding } from './dom.js';
 import { drawnMap, total } from './drawn_map.js';
 import { graphMap } from './graph_map.js';
 import { imageMap, plainPicture } from './image_map.js';
+import { pairMap } from './pair_map.js';
 import { problem } from './problem.js';
+import { severalMaps, singles } from './several_maps.js';
 import { textMap } from './text_map.js';
 import { number, visible } from './words.js';
 
-const MAPS = { image: imageMap, graph: graphMap, text: textMap, both: bothMap };
-/** What draws an explanation: a picture with its text here, what else has parts the service. */
+const MAPS = { image: imageMap, graph: graphMap, text: textMap, pairs: pairMap, both: bothMap };
+/** What draws an explanation: a picture with its text here, what else has parts the service,
+ * but for those of several maps. */
 function kindOf({ kind, parts, steps }) {
   if (!parts) return kind ?? 'text';
   const kinds = parts.map((part) => part.kind);
@@ -46,10 +49,12 @@ const empty = (method) => make('article', { class: 'panel', 'aria-label': method
 /** `drawing` asks the service to draw what the page has no map for. */
 export function fill(explanation, signed, bitmap, drawing) {
   const panel = panels.get(explanation.method);
-  byId('maps').classList.toggle('drawings', kindOf(explanation) === 'drawn'); // wide ones, one under the other
-  panel.map = kindOf(explanation) === 'drawn' ? drawnMap(explanation, signed, drawing)
-    : MAPS[kindOf(explanation)](explanation, signed, point, bitmap);
-  panel.account = account(explanation, signed);
+  const drawn = singles(explanation);
+  byId('maps').classList.toggle('drawings', kindOf(drawn[0]) === 'drawn'); // wide ones, one under the other
+  const draw = (one, pointed) => (kindOf(one) === 'drawn' ? drawnMap(one, signed, drawing)
+    : MAPS[kindOf(one)](one, signed, pointed, bitmap));
+  panel.map = drawn.length === 1 ? draw(drawn[0], point) : severalMaps(drawn, draw, point);
+  panel.account = drawn.length === 1 ? account(drawn[0], signed) : ''; // each of several has its own value
   panel.readout = make('p', { class: 'readout' }, panel.account);
   const label = `Numbers of ${explanation.method}`;
   const numbers = () => make('div', { class: 'numbers', tabindex: 0, role: 'region', 'aria-label': label },
@@ -90,7 +95,7 @@ function point(place, spoken = false) {
 
 /** The scores as a whole. */
 function account(explanation, signed) {
-  const { kind, scores, value, quantity, account: beside = [], truncated, rest = 0, parts } = explanation;
+  const { scores, value, quantity, account: beside = [], truncated, rest = 0, parts } = explanation;
   if (kindOf(explanation) === 'both') {
     const { image, text } = partsOf(explanation);
     const [seen, said] = [image.scores.flat(), text.scores].map((all) => all.reduce((one, other) => one + other, 0));
@@ -98,9 +103,8 @@ function account(explanation, signed) {
     return signed && beside.length ? addingUp([...named, ...beside], value, quantity)
       : named.map(([name, share]) => `${name} ${number(share)}`).join(' · ');
   }
-  const all = kind === 'image' ? scores.flat() : scores;
-  const sum = parts ? total(explanation) : all.reduce((one, other) => one + other, rest);
-  const whole = signed && !(parts && !beside.length)
+  const sum = parts ? total(explanation) : scores.flat().reduce((one, other) => one + other, rest);
+  const whole = signed && explanation.account && !(parts && !beside.length)
     ? addingUp([['sum of scores', sum], ...beside], value, quantity) : `sum of scores ${number(sum)}`;
   return truncated ? `${whole} · ${visible(truncated)}` : whole;
 }
