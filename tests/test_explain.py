@@ -327,10 +327,13 @@ def test_plain_ledgers(explainer):
     e = explainer(TEXT, method="integrated_gradients")
     assert e.ledger.constants == e.baseline
     assert e.accounted + e.baseline == pytest.approx(e.value, abs=1e-3)
-    for method in ("gradient", "rollout", "lrp"):  # norms, attention, and relevance that starts from 1
+    for method in ("gradient", "rollout"):  # norms and attention
         scores = explainer(TEXT, method=method)
         assert scores.ledger is None
         assert not scores.drawings[0][1].shares
+    relevance = explainer(TEXT, method="lrp")  # which starts from 1
+    assert relevance.ledger is None
+    assert [name for name, _ in relevance.account] == ["not accounted"]
 
 
 def test_integrated_gradients_start_from_masked_words(explainer):
@@ -406,7 +409,7 @@ def test_a_foreign_tokenizer_is_noticed():
 def test_headless_models_have_no_target():
     """A bare encoder has nothing to explain, and says what to do."""
     model, tokenizer = tiny("bert")
-    with pytest.raises(TargetError, match=r"without logits \(last_hidden_state.*\); pass target=function of outputs"):
+    with pytest.raises(InputError, match=r"an encoder compares two texts: give a pair, \(first, second\)"):
         Explainer(model.bert, tokenizer)(TEXT)
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from relprop.encoders.setfit import setfit_classifier
 from relprop.encoders.text_encoder import TextEncoder
+from relprop.engine.wrappers import arguments_of
 from relprop.errors import ModelError
 from relprop.model_config import config_value
 
@@ -37,6 +38,8 @@ def own_model(model: Any, tokenizer: Any) -> tuple[Any, Any]:
 def as_encoder(model: nn.Module, tokenizer: Any) -> nn.Module:
     """A Transformer of texts without a head becomes an encoder, by mean pooling; other models stay as they are."""
     if not hasattr(tokenizer, "convert_ids_to_tokens") or not is_headless(model):
+        return model
+    if "pixel_values" in arguments_of(model):  # it reads pictures too: its reader says what is missing
         return model
     if config_value(model, "is_encoder_decoder"):
         raise ModelError(f"a {type(model).__name__} gives hidden states of a decoder: give Explainer its encoder alone")
