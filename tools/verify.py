@@ -20,7 +20,8 @@ def main() -> None:
     checks = [*CHECKS, ("slow tests", ["pytest", "-q", "-m", "slow"])] if args.slow else CHECKS
     for name, command in checks:
         print(f"== {name}", flush=True)
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        # One thread per process: two processes of two threads each wait for one another on two cores.
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, "HF_HUB_OFFLINE": "1"}
         done = subprocess.run([sys.executable, "-m", *command], check=False, env=environment)
         if done.returncode:
             sys.exit(f"{name} failed")
