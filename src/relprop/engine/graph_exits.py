@@ -85,6 +85,10 @@ class GraphExits:
         entry = self._exited.get(id(value))
         return entry is not None and entry[0]() is value
 
+    def forget(self, tensor: Tensor) -> None:
+        """Of a value whose graph was found after all."""
+        self._exited.pop(id(tensor), None)
+
     def follow(self, op: Op, args: tuple[Any, ...], result: Any) -> None:
         """After a call without live tensors: a result computed from an exited value is one too."""
         if op.name in ("data", "detach") and isinstance(result, Tensor):
@@ -117,6 +121,11 @@ class GraphExits:
                     f'a live tensor was read {how}, and "{op.name}"{location()} used the result as a constant'
                 )
         return sentences
+
+    def check_write(self, op: Op, target: Tensor) -> None:
+        """Before a write under no_grad."""
+        if self._is_live(target):
+            self.warn(f'"{op.name}"{location()} wrote to a live tensor under no_grad: relevance flows as if it had not')
 
     def check_written(self, op: Op, target: Tensor) -> None:
         if self.has_exited(target) and "data" in self._exited[id(target)][1]:

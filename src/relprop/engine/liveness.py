@@ -55,13 +55,18 @@ class Liveness:
             if isinstance(tensor, Tensor) and (node := tensor.grad_fn) is not None:
                 _node_notes(node)["relprop"] = self.token
 
+    def is_marked(self, tensor: Tensor) -> bool:
+        """Whether this pass computed a live tensor."""
+        node = tensor.grad_fn
+        return node is not None and _node_notes(node).get("relprop") is self.token
+
     def is_live(self, tensor: Tensor) -> bool:
         """Whether a tensor that requires grad depends on what is explained."""
-        node = tensor.grad_fn
-        if node is not None and _node_notes(node).get("relprop") is self.token:
+        if self.is_marked(tensor):
             return True
         if isinstance(tensor, Parameter):
             return False
+        node = tensor.grad_fn
         if node is None:
             return self.leaves is None or any(tensor is leaf for leaf in self.leaves)
         return self._is_live_from_outside(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ from relprop.engine.in_place_writes import InPlaceWrites
 from relprop.engine.lineage import Lineage
 from relprop.engine.liveness import Liveness
 from relprop.engine.observer import Observer, Run, within
+from relprop.engine.own_functions import OwnFunctions, running_calls
 from relprop.engine.quantised_calls import WITHOUT_RULES
-from relprop.engine.refusals import NO_GRADIENT, flows_back, function_running, guard, location, refusal, with_gradient
+from relprop.engine.refusals import NO_GRADIENT, flows_back, guard, location, refusal, with_gradient
 from relprop.engine.restoring import default_hooks, forget_undo, leave_mode, note_undo
 from relprop.engine.saved_tensors import SavedTensor, saved_values
 from relprop.engine.tensor_notes import copy_note
@@ -59,6 +61,7 @@ class Propagation(TorchFunctionMode):
         self._exits = GraphExits(self.is_live)
         self._liveness = Liveness(leaves, self._exits.warn if rules.carries == "gradient" else None)
         self.writes = InPlaceWrites(self.observers, self._liveness, self._lineage, self._exits, self._stand_ins)
+        self._functions = OwnFunctions(rules, self.is_live, self._liveness, self._exits)
         self._expanding = 0
         self._recomputing = False
         self._hooks: saved_tensors_hooks | None = None
@@ -98,8 +101,8 @@ class Propagation(TorchFunctionMode):
     def _close(self) -> None:
         """Release the graph."""
         self.writes.close()
-        self._exits.clear()
-        self._liveness.clear()
+        for one in (self._exits, self._liveness, self._functions):
+            one.clear()
 
     def save(self, tensor: Tensor) -> SavedTensor:
         """The tensor as it is now, for the backward pass."""
@@ -143,6 +146,7 @@ class Propagation(TorchFunctionMode):
 
     def is_live(self, tensor: Tensor) -> bool:
         tensor = self.stand_in(tensor)
+        self._functions.take_graph(tensor, self, self.writes)
         return tensor.requires_grad and self._liveness.is_live(tensor)
 
     def live_copy(self, tensor: Tensor) -> Tensor:
@@ -207,8 +211,7 @@ class Propagation(TorchFunctionMode):
             self._liveness.add_live(tensor)
         if target is None and out is None:
             return result
-        writes = self.writes
-        written = writes.write_out(out, result) if target is None else writes.write(target, result, given[0])
+        written = self.writes.write_out(out, result) if target is None else self.writes.write(target, result, given[0])
         for tensor in live_tensors(written, getattr(written, "_base", None)):
             below.after_claimed_write(result, tensor)
         return written
@@ -222,9 +225,9 @@ class Propagation(TorchFunctionMode):
                 if self._stand_ins:
                     value = self.stand_in(value)
                 if value.requires_grad:
-                    if self._liveness.is_live(value):
+                    if self._liveness.is_marked(value) or self.is_live(value):
                         live = True
-                    else:
+                    elif value.requires_grad:  # still: a gate's result may have turned out to be a constant
                         value = value.detach()
             elif type(value) is tuple or type(value) is list:
                 inner, inner_live = self._admit(tuple(value))
@@ -264,8 +267,7 @@ class Propagation(TorchFunctionMode):
         result = run(op, given, kwargs)
         if (op.name in ("detach", "data") or op.name in CASTS_TO_INTEGERS) and not self._expanding:
             self._exits.record_cast(result, op, given)
-        if not isinstance(result, Tensor):
-            self._exits.check_number(op, result)
+        self._exits.check_number(op, result)
         if self._lineage.needed:
             self._lineage.follow(op, args, kwargs, result)
             result = self._activation(op, result, target, before, run)
@@ -274,9 +276,7 @@ class Propagation(TorchFunctionMode):
 
     def _observed(self) -> Run:
         run: Run = self._run
-        for observer in self._wrapping:
-            run = within(observer, run)
-        return run
+        return reduce(lambda inner, observer: within(observer, inner), self._wrapping, run)
 
     def _activation(self, op: Op, result: Any, target: Tensor | None, before: Tensor | None, run: Run) -> Any:
         """The result by the identity rule, f(x) = x * const(f(x)/x), if it is an activation written by hand."""
@@ -373,12 +373,13 @@ class Propagation(TorchFunctionMode):
         target = args[0] if args and take_inplace(op, args, kwargs)[0].in_place else kwargs.get("out")
         if isinstance(target, Tensor):
             self.writes.before_write(target)
-            if self.is_live(target) and function_running() is None:
-                self._exits.warn(
-                    f'"{op.name}"{location()} wrote to a live tensor under no_grad: relevance flows as if it had not'
-                )
+            if next(running_calls(), None) is None:
+                self._exits.check_write(op, target)
+        read = read and not self._expanding  # reads of an expansion itself are harmless
+        if read:
+            self._functions.run_again(self)
         result = func(*args, **kwargs)
-        if read and not self._expanding:  # reads of an expansion itself are harmless
+        if read:
             written = () if not isinstance(target, Tensor) else (target, target._base)
             self._exits.record_exit(
                 (*written, *(result if isinstance(result, tuple | list) else (result,))), "under no_grad", op

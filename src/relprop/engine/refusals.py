@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,18 +17,6 @@ from relprop.rulebook.rulesets import RuleSet
 
 NO_GRADIENT = "an operation without a gradient: use a method that needs none, such as occlusion"
 NO_UNITS = "an operation without a gradient, by which units are found: explain the model as it was before quantisation"
-
-
-def function_running() -> str | None:
-    """The name of the model's own autograd function whose forward pass is running, if any."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_name == "forward" and frame.f_code.co_argcount:
-            ctx = frame.f_locals.get(frame.f_code.co_varnames[0])
-            if isinstance(ctx, torch.autograd.function.FunctionCtx):
-                return str(getattr(type(ctx), "_forward_cls", type(ctx)).__name__)
-        frame = frame.f_back
-    return None
 
 
 def location() -> str:

@@ -114,9 +114,9 @@ ACTIVATIONS = (
 GATES = (
     "softmax", "softmin", "gumbel_softmax", "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid", "softplus", "exp",
     "exp2", "log", "log2", "log10", "cos", "cosh", "reciprocal", "cumprod", "prod", "erfc", "var", "std", "rsqrt",
-    "norm", "atan2", "cosine_similarity", "ndtr", "log_ndtr", "erfcx", "gate_sum",
+    "norm", "acos", "arccos", "atan2", "cosine_similarity", "ndtr", "log_ndtr", "erfcx", "gate_sum",
 )  # fmt: skip
 POINTWISE_GATES = (
     "sigmoid", "hardsigmoid", "logsigmoid", "log_sigmoid", "softplus", "exp", "exp2", "log", "log2", "log10", "cos",
-    "cosh", "erfc", "ndtr", "log_ndtr", "erfcx",
+    "acos", "arccos", "cosh", "erfc", "ndtr", "log_ndtr", "erfcx",
 )  # fmt: skip
