@@ -126,7 +126,6 @@ def test_ledger(relprop: Any, folders: dict[str, str]) -> None:
             ["--generate", 2, PROMPT],
             '--generate needs a language model: relprop explain --lm MODEL "prompt" --generate',
         ),
-        (["--against", "x", PROMPT], "--against needs a language model"),
         (["--lm", "LM", "--model", "LM", PROMPT], "give either --lm or --model, not both"),
         (["--lm", "LM", "--generate", 0, PROMPT], "generate is a number of tokens from 1 on"),
         (["--lm", "LM", "--generate", 99, PROMPT], "there is room for"),

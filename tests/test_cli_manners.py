@@ -89,14 +89,17 @@ def test_models_needs_no_torch() -> None:
 
 
 def test_numbers(relprop, model) -> None:
-    """Every unit on a line of its own, with a tab: what the library has."""
+    """Every unit on its own line, with a tab, then what biases have: what the library has, summing to the value."""
     code, out, err = relprop("explain", "so\tunbelievable", "--model", model, "--numbers", "--target", 1)
-    e = Explainer(*tiny("bert"))("so\tunbelievable", target=1)
+    e = Explainer(*tiny("bert"))("so\tunbelievable", target=1, ledger=False)
     head, *lines = out.rstrip("\n").split("\n")
     assert (code, err) == (0, "")
     assert head.startswith(f"lrp_conservative: positive = {e.value:.6g}, predicted {e.prediction}")
-    assert [line.split("\t")[1] for line in lines] == [unit.text for unit in e.units]
-    assert [float(line.split("\t")[0]) for line in lines] == pytest.approx(e.scores, abs=1e-5)
+    numbers, names = zip(*(line.split("\t") for line in lines), strict=True)
+    assert list(names) == [*(unit.text for unit in e.units), *(f"({name})" for name, _ in e.account)]
+    assert [float(one) for one in numbers[: len(e.units)]] == pytest.approx(e.scores, abs=1e-5)
+    assert sum(map(float, numbers)) == pytest.approx(e.value, abs=1e-5)
+    assert e.account
 
 
 @pytest.mark.parametrize("given", [("--smiles", "CCO"), ("--lm", "stories", "One day,", "--generate", 2)], ids=str)
@@ -222,6 +225,19 @@ def test_no_argument_of_python_is_left_in_any_error() -> None:
     told = [command_words(text) for file in files for text in messages(file)]
     assert any("--target THIS,THAT" in text for text in told)
     assert not [text for text in told if re.search(r"\w+=(\.\.\.|\([a-z]+, [a-z]+\))", text)]
+
+
+def test_against_another_class(relprop, model) -> None:
+    """Of the class that is named, or of the predicted one."""
+    text = "so unbelievable"
+    e = Explainer(*tiny("bert"))(text)
+    other = "negative" if e.prediction == "positive" else "positive"
+    for target in (("--target", e.prediction), ()):
+        code, out, err = relprop("explain", text, "--model", model, *target, "--against", other, "--numbers")
+        assert (code, err) == (0, "")
+        assert f"{e.prediction} - {other} = " in out
+    code, _, err = relprop("explain", text, "--model", model, "--target", "positive,negative", "--against", "negative")
+    assert (code, "give the contrast as a part of --target alone" in err) == (1, True)
 
 
 def test_against_explains_the_next_token_alone(relprop) -> None:

@@ -69,7 +69,8 @@ def explain(
         str | None, typer.Option(help="With --lm: explain each token of this text instead.")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="With --lm: why each token and not this one, or not its 'runner-up'.")
+        str | None,
+        typer.Option(help="Why not this class? With --lm: why not this token, or not each token's 'runner-up'?"),
     ] = None,
     question: Annotated[str | None, typer.Option(help="Ask this of the text, with a model that answers.")] = None,
     context: Annotated[str | None, typer.Option(help="Where the answer stands, in place of the text.")] = None,
@@ -108,13 +109,14 @@ def explain(
 ) -> None:
     """Explain a text, an image or a molecule, coloured. Also every line of a pipe or file, and a folder of images."""
     text = givens.one_text(pieces)
-    writing = {"generate": generate, "continuation": continuation, "against": against}
+    writing = {"generate": generate, "continuation": continuation}
     if lm is None:
         refuse(
             '--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...', **writing, chat=chat
         )
     else:
         refuse("give either --lm or --{name}, not both", model=model)
+        writing["against"] = against
     if smiles is not None:
         refuse("give either --smiles or a text, not both", text=text)
         others = {"pair": pair, "image": image, "file": file, "lm": lm, "question": question, "context": context}
@@ -162,7 +164,11 @@ def explain(
     read = label_target if is_tagger(explainer.model) else class_target
     read = place_target if getattr(explainer.task, "takes_places", False) else read
     labels = dict(enumerate(choice)) if choice else explainer.labels
-    targets = [one if one in whole else read(one, labels) for one in target] if target else [None]
+    targets: list[object] = [one if one in whole else read(one, labels) for one in target] if target else [None]
+    if lm is None and against is not None:
+        if read is not class_target or whole or any(isinstance(one, tuple) for one in targets):
+            raise InputError("--against is for one class or token; give the contrast as a part of --target alone")
+        targets = [(one, class_target(against, labels)) for one in targets]
     reads = explainer.reader.name
     if reads == "texts" and not other and not paths and text is not None and (hint := givens.hint(text)):
         typer.echo(f"relprop: {hint}", err=True)

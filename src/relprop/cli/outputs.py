@@ -133,7 +133,7 @@ def _show(found: Sequence[Explanation], numbers: bool) -> None:
 
 
 def number_lines(one: Explanation) -> Iterator[str]:
-    """What was explained, then one line per unit: its score and its name, apart by a tab."""
+    """What was explained, then one line per unit: its score and its name, apart by a tab; they sum to the value."""
     from relprop.render.visible import visible
 
     if one.steps:
@@ -148,6 +148,7 @@ def number_lines(one: Explanation) -> Iterator[str]:
             yield f"{part.name}:"
         for name, score in part.named_scores():
             yield f"{score:+.6f}\t{visible(name)}"
+    yield from (f"{share:+.6f}\t({name})" for name, share in one.account)
     yield ""
 
 
