@@ -18,6 +18,7 @@ from PIL import Image
 
 import page_for_tests
 from page_for_tests import FIRST, KINDS, file, labels, numbers, open_kind, panel, shown, visit
+from relprop.embedded import EMBEDDED
 from relprop.explainer import Explainer
 from relprop.render import palette
 from relprop.render.image.overlay import overlay
@@ -200,3 +201,103 @@ def test_every_kind_fits_a_phone_and_is_accessible(browser: Any, live: Live, nam
             assert not [
                 (one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")
             ]
+
+
+# Samples, what is written, options, docs
+
+
+def test_samples_are_clicked(page: Any, explainers: dict[str, Explainer]) -> None:
+    """A text, and a picture that comes with relprop."""
+    page.get_by_role("button", name="A long, dull film").click()
+    shown(page)
+    (own,) = explainers["sentiment"](["A long, dull film with one good joke."])
+    assert page.locator("#subject").text_content().replace("−", "-") == f"{own.target} = {own.value:.3f}"
+    assert page.locator("#reading").text_content().startswith(f"The model sentiment gives {own.target} the logit")
+    page.select_option("#model", "vit")
+    page.locator("#samples img").nth(3).click()
+    shown(page)
+    pets = EMBEDDED["pets"] / "samples"
+    assert page.locator("#picture-hint").text_content() == "beagle_77.jpg"
+    (own,) = explainers["vit"]([Image.open(pets / "beagle_77.jpg")])
+    assert numbers([page.locator("#subject").text_content().rpartition("= ")[2]]) == pytest.approx(
+        [own.value], abs=2e-3
+    )
+
+
+def test_what_a_model_writes_is_explained_token_by_token(page: Any, explainers: dict[str, Explainer]) -> None:
+    open_kind(page, "lm")
+    page.fill("#generate", "3")
+    page.click("#explain")
+    page.locator(".unit.written").first.wait_for()
+    shown(page)
+    own = explainers["lm"]("the movie", generate=3).words()
+    assert "generate=3" in page.url
+    assert page.locator("#classes button").count() == 0
+    assert not page.is_visible("#target-field")
+    written = panel(page, "lrp_conservative").locator(".unit.written")
+    assert written.count() == len(own.steps)
+    written.last.hover()
+    told = panel(page, "lrp_conservative").locator(".readout").text_content()
+    strongest = max(own.matrix[-1], key=abs)
+    assert numbers([told.partition("): ")[2]]) == pytest.approx([strongest], abs=2e-3)
+    assert numbers([told.partition("= ")[2]]) == pytest.approx([own.steps[-1].value], abs=2e-3)
+    page.fill("#generate", "many")
+    page.click("#explain")
+    page.get_by_text("A whole number up to 200").wait_for()
+    shown(page)
+
+
+def test_options_and_special_tokens(page: Any, browser: Any, live: Live, explainers: dict[str, Explainer]) -> None:
+    """In the request, the numbers and the link."""
+    page.goto("/#model=sentiment&text=not+a+bad+film&method=integrated_gradients&method=rollout")
+    page.reload()
+    shown(page)
+    page.click("#options-fold summary")
+    page.get_by_label("steps").fill("3")
+    page.get_by_label("steps").press("Enter")
+    shown(page)
+    page.check("#special")
+    shown(page)
+    own = explainers["sentiment"](["not a bad film"], method="integrated_gradients", steps=3, special="drop")[0]
+    assert page.locator("#options-note").text_content() == "steps 3"
+    with visit(browser, live, page.url.partition("/#")[2].join(["#", ""])) as other:
+        shown(other)
+        for one in (page, other):
+            found = labels(one, "integrated_gradients")
+            assert [label.split(", ")[0] for label in found] == ["not", "a", "bad", "film"]
+            assert numbers([label.split(", ")[1] for label in found]) == pytest.approx(own.scores, abs=2e-3)
+
+
+def test_fast_methods_are_asked_first(page: Any) -> None:
+    asked: list[str] = []
+    page.on(
+        "request", lambda one: asked.append(one.post_data_json["parameters"].get("method")) if one.post_data else None
+    )
+    chosen = ["shapley", "occlusion", "lrp_ah_ln", "integrated_gradients", "rollout"]
+    page.goto("/#model=sentiment&text=dull&" + "&".join(f"method={one}" for one in chosen))
+    page.reload()
+    shown(page)
+    assert [one for one in asked if one] == ["lrp_ah_ln", "rollout", "integrated_gradients", "occlusion", "shapley"]
+
+
+def test_lines_are_kept(page: Any) -> None:
+    page.fill("#text", "a good film\nwith 😀 a dull\n\nend")
+    page.click("#explain")
+    shown(page)
+    box = panel(page, "lrp_conservative").locator(".text")
+    lines = box.evaluate("e => e.innerText").split("\n")
+    assert [" ".join(line.split()) for line in lines] == ["[CLS] a good film", "with 😀 a dull", "end [SEP]"]
+
+
+def test_the_docs_are_the_services_own(browser: Any, live: Live) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    for look in ({}, {"color_scheme": "dark", "viewport": PHONE}):
+        with visit(browser, live, "docs", **look) as page:
+            page.locator("#methods-table table").wait_for()
+            assert f":{live.port}/v1/models/NAME:explain" in page.locator("#curl").text_content()
+            assert "steps = 50" in page.locator("#methods-table tr", has_text="integrated_gradients").text_content()
+            assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+            found = axe.run(page).response["violations"]
+            assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")]
+            page.get_by_role("link", name="The page").click()
+            shown(page)

@@ -23,6 +23,7 @@ class EmbeddedModel:
     reads: str
     about: str
     example: str  # of a command
+    pictures: str = ""  # the model whose sample pictures fit it
 
     @property
     def folder(self) -> Path:
@@ -35,11 +36,15 @@ class EmbeddedModel:
 
 MODELS = (
     EmbeddedModel("sentiment", "texts", "films: positive or negative", 'relprop explain "a witty movie"'),
-    EmbeddedModel("pets", "images", "cat or dog", "relprop explain cat.jpg"),
-    EmbeddedModel("digits", "images", "digits on cluttered canvases", "relprop explain digits.png --model digits"),
+    EmbeddedModel("pets", "images", "cat or dog", "relprop explain cat.jpg", "pets"),
+    EmbeddedModel(
+        "digits", "images", "digits on cluttered canvases", "relprop explain digits.png --model digits", "digits"
+    ),
     EmbeddedModel("stories", "prompts", "writes children's stories", 'relprop explain --lm stories "Once upon a time"'),
     EmbeddedModel("molecules", "SMILES", "inhibitors of BACE-1", "relprop explain --smiles CCO"),
-    EmbeddedModel("superpixels", "images", "digits as regions", "relprop explain digit.png --model superpixels"),
+    EmbeddedModel(
+        "superpixels", "images", "digits as regions", "relprop explain digit.png --model superpixels", "digits"
+    ),
 )
 EMBEDDED = {model.name: model.folder for model in MODELS}
 

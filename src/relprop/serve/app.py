@@ -22,6 +22,7 @@ from relprop.serve.guard import Guard
 from relprop.serve.limits import Limits, RefusedError
 from relprop.serve.prometheus import RequestCounts
 from relprop.serve.routes import ERRORS, PAGE, public_routes, require_token, token_routes
+from relprop.serve.samples import PICTURES
 from relprop.serve.service import Models, Service, models_by_name, short_switch_interval
 
 
@@ -67,6 +68,8 @@ def application(
     app.include_router(public_routes)
     app.include_router(token_routes, dependencies=[Depends(require_token)], responses=ERRORS)
     app.openapi = partial(_openapi, app)  # type: ignore[method-assign]
+    for name, folder in PICTURES.items():
+        app.mount(f"/samples/{name}", StaticFiles(directory=folder))
     if PAGE.is_dir():
         app.mount("/", StaticFiles(directory=PAGE))
     return app

@@ -20,6 +20,7 @@ from relprop.readers.tokens import without_truncation_warnings
 from relprop.serve.body import ExplainRequest
 from relprop.serve.instances import ExplainerInput
 from relprop.serve.limits import Limits, RefusedError
+from relprop.serve.samples import picture_samples
 from relprop.serve.sizes import InputSizes
 from relprop.tasks.choices import ChoiceScore
 from relprop.tasks.classes import ClassScore, is_multi_label
@@ -101,7 +102,14 @@ class ServedModel:
         if isinstance(task, NextSentence):
             names = list(NAMES.values())
         several = isinstance(task, ClassScore) and task.takes_lists
-        return {**about, "kind": self.kind, "input": self._input, "labels": names, "several": several, "heads": heads}
+        about |= {"kind": self.kind, "input": self._input, "labels": names, "several": several, "heads": heads}
+        samples = picture_samples(self._source) if self._input in ("picture", "both") else []
+        return {**about, "writes": self._writes, "samples": samples}
+
+    @property
+    def _writes(self) -> bool:
+        """Whether `generate` explains what it writes: a continuation, an answer, or a transcript."""
+        return isinstance(self.explainer.task, TokenScore) and self.explainer.task.generates
 
     @property
     def _gives_no_class(self) -> bool:

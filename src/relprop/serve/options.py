@@ -16,6 +16,7 @@ import relprop.methods  # noqa: F401  (fills the registry)
 from relprop.errors import InputError
 from relprop.registry import METHODS
 
+USUAL_UNITS = 64  # of an input, by which the passes of methods are compared
 NOT_OPTIONS = {"ledger"}  # a parameter of the request
 # Whole numbers multiply the work, or the memory, unless they are a seed or the id of a token.
 MOST = 1_000
@@ -90,6 +91,7 @@ def method_catalogue() -> list[dict[str, Any]]:
             "family": record.family,
             "signed": record.signed,
             "ledger": "ledger" in record.options,
+            "passes": record.passes(USUAL_UNITS, record.options),
             "pairs_only": record.name in METHODS.special_homes,
             "summary": record.summary,
             "citation": record.citation,

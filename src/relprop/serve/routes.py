@@ -67,6 +67,12 @@ async def root(request: Request) -> Response:
     return JSONResponse({"status": "alive"})
 
 
+@public_routes.get("/docs", include_in_schema=False)
+async def docs() -> Response:
+    """How to read and use the service; FastAPI's own page would load scripts from other sites."""
+    return FileResponse(PAGE / "docs.html")
+
+
 @public_routes.get("/v2/health/live")
 async def live() -> dict[str, bool]:
     """Also answered while the model works."""

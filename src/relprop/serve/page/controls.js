@@ -1,26 +1,25 @@
 // The form: what can be chosen for a model, what has been, and the same put back from a link.
 
 import { byId, make } from './dom.js';
+import { fitOptions, readOptions, writeOptions } from './option_fields.js';
 import { forLink } from './picture.js';
 import { visible } from './words.js';
 
+const MOST_WRITTEN = 200; // tokens, by the service
 export const EVERY = 'every'; // of several labels of one text
 const FIRST = ['lrp_conservative', 'gradient_x_input', 'rollout']; // chosen until the reader chooses
-// By what a model reads: the names of its fields, and something to begin with.
+// By what a model reads: the names of its fields.
 const FIELDS = {
-  texts: { text: 'Text', pair: 'Add a second text', sample: ['It is not a great film, but a gorgeous and witty one.'] },
-  language: { text: 'Beginning of a text, or messages as JSON', sample: ['Once upon a time there was a little'] },
-  questions: { text: 'Question', pair: 'Context', sample: ['Who wrote the paper?',
-    'The paper on conservative propagation was written by Ameen Ali and others in 2022.'] },
-  series: { text: 'Series (CSV with a header)', sample: [''] },
-  rows: { text: 'Row (CSV: names, and one line of values)', sample: [''] },
-  pairs: { text: 'Text beside the picture', pair: 'Compare with another text', sample: [''] },
-  masks: { text: 'Text with a mask', sample: ['It is a [MASK] film.'] },
-  two_texts: { text: 'First text', pair: 'Second text', sample: ['A man plays a guitar on stage.',
-    'Someone performs music with a guitar.'] },
-  choices: { text: 'Text', pair: 'Choices, one per line', sample: ['The pan was very hot.',
-    'He burnt his hand.\nHe froze to the bone.'] },
-  graphs: { text: 'Molecule (SMILES)', sample: ['CC(=O)Oc1ccccc1C(=O)O'] },
+  texts: { text: 'Text', pair: 'Add a second text' },
+  language: { text: 'Beginning of a text, or messages as JSON' },
+  questions: { text: 'Question', pair: 'Context' },
+  series: { text: 'Series (CSV with a header)' },
+  rows: { text: 'Row (CSV: names, and one line of values)' },
+  pairs: { text: 'Text beside the picture', pair: 'Compare with another text' },
+  masks: { text: 'Text with a mask' },
+  two_texts: { text: 'First text', pair: 'Second text' },
+  choices: { text: 'Text', pair: 'Choices, one per line' },
+  graphs: { text: 'Molecule (SMILES)' },
 };
 
 export function fillModels(names) {
@@ -28,6 +27,7 @@ export function fillModels(names) {
 }
 
 export function fillMethods(methods) {
+  known = new Map(methods.map((method) => [method.name, method]));
   const families = [...new Set(methods.map((method) => method.family))];
   byId('methods').replaceChildren(...families.map((family) =>
     make('fieldset', {}, make('legend', {}, family),
@@ -41,6 +41,7 @@ const methodBox = ({ name, summary, pairs_only: pairs }) =>
 
 const boxes = () => [...byId('methods').querySelectorAll('input')];
 
+let known = new Map(); // the methods by name, as the service tells them
 let order = []; // of the chosen methods: as they were chosen
 
 function choose(names) {
@@ -53,6 +54,7 @@ export function noteMethods() {
   const checked = boxes().filter((box) => box.checked).map((box) => box.value);
   order = [...new Set([...order, ...checked])].filter((name) => checked.includes(name));
   byId('methods-note').textContent = order.join(', ') || 'none chosen';
+  fitOptions(order.map((name) => known.get(name)));
 }
 
 /** The fields that fit a model. */
@@ -63,10 +65,12 @@ export function fit(about) {
   byId('sound-field').hidden = input !== 'sound';
   byId('picture-field').hidden = !seesPictures(about);
   byId('units-field').hidden = !readsTexts(about);
+  byId('generate-field').hidden = !about.writes;
   byId('text-name').textContent = reads.text ?? '';
   byId('pair-name').textContent = reads.pair ?? '';
   byId('pair-fold').hidden = !reads.pair;
   byId('pair-fold').open = ['questions', 'two_texts', 'choices'].includes(kind) || Boolean(byId('pair').value);
+  byId('target-field').hidden = false;
   fitTargets(about);
   fitMethods(kind === 'two_texts');
 }
@@ -105,6 +109,7 @@ function fitTargets({ labels, kind, several }) {
 const field = (id) => byId(byId(id).hidden ? `${id}-text` : id);
 
 export function setTarget(value) {
+  byId('generate').value = '';
   field('target').value = value;
   if (field('against').value === value) field('against').value = '';
   differ();
@@ -118,14 +123,6 @@ export function differ() {
   }
 }
 
-/** The samples that stand in the fields, unless something was typed. */
-export function sample(kind) {
-  const samples = Object.values(FIELDS).map((one) => one.sample);
-  const [text, pair] = [byId('text'), byId('pair')];
-  if (text.value && !samples.some(([first]) => first === text.value)) return;
-  [text.value, pair.value] = [...(FIELDS[kind]?.sample ?? ['']), ''];
-}
-
 export function read(picture) {
   const [pictured, wordless] = [!byId('picture-field').hidden, byId('text-field').hidden];
   const units = byId('form').elements.namedItem('units').value;
@@ -136,7 +133,10 @@ export function read(picture) {
     target: field('target').value,
     against: field('against').value,
     units: byId('units-field').hidden ? '' : units,
+    special: byId('units-field').hidden || !byId('special').checked ? '' : 'drop',
+    generate: byId('generate-field').hidden ? '' : byId('generate').value.trim(),
     methods: order,
+    options: readOptions(),
     picture: pictured && picture ? forLink(picture) : '',
     name: pictured && picture ? picture.name : '',
   };
@@ -149,7 +149,11 @@ export function write(state) {
   byId('text').value = state.text;
   byId('pair').value = state.pair;
   byId('form').elements.namedItem('units').value = state.units === 'pieces' ? 'pieces' : '';
+  byId('special').checked = state.special === 'drop';
+  byId('generate').value = state.generate;
+  writeOptions(state.options);
   if (state.methods.length) choose(state.methods);
+  else noteMethods();
   return known || !state.model;
 }
 
@@ -192,11 +196,20 @@ export const readsTexts = ({ kind }) => TEXTS.includes(kind);
 
 export const seesPictures = ({ input }) => ['picture', 'both'].includes(input);
 
+/** How many tokens are written and explained, or null for a target; the field says what does not fit. */
+export function written(state) {
+  const count = state.generate === '' ? 0 : Number(state.generate);
+  const fits = Number.isInteger(count) && count >= 0 && count <= MOST_WRITTEN;
+  byId('generate-note').textContent = fits ? '' : `A whole number up to ${MOST_WRITTEN}, please.`;
+  byId('target-field').hidden = fits && count > 0;
+  return fits && count ? count : null;
+}
+
 export const inWords = (about, state) => readsTexts(about) && state.units !== 'pieces';
 
 const MISSING = {
-  picture: 'Drop or choose a picture to see what the model makes of it.',
-  sound: 'Choose a file of sound to see what the model makes of it.',
+  picture: 'Drop or choose a picture, or click one of the samples.',
+  sound: 'Choose a file of sound, or click one of the samples.',
   table: 'Paste a table: a line of names, and lines of numbers below.',
   both: 'Drop or choose a picture, and type the text that goes with it.',
 };

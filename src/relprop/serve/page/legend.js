@@ -33,7 +33,7 @@ function pictureLegend(signed) {
 }
 
 function legend(signed, scale) {
-  const ends = signed ? ['opposes', 'supports'] : ['none', 'most'];
+  const ends = signed ? ['opposes', 'supports'] : ['little', 'much (neither for nor against)'];
   return make('div', { class: 'legend' }, make('span', { class: signed ? 'minus' : '' }, ends[0]),
     make('span', { class: 'scale', 'aria-hidden': 'true' }, ...scale), make('span', {}, ends[1]),
     make('span', {}, 'relative to the strongest scores of each map'));

@@ -1,12 +1,14 @@
 // The state of the page in the address, behind the #: it is shared by link and never sent to the service.
 
-const TEXTS = ['model', 'text', 'pair', 'target', 'against', 'units', 'picture', 'name'];
+const TEXTS = ['model', 'text', 'pair', 'target', 'against', 'units', 'special', 'generate', 'picture', 'name'];
+const OPTION = 'option.';
 
 /** The link to a state. */
 export function linked(state) {
   const parts = new URLSearchParams();
   for (const name of TEXTS) if (state[name]) parts.set(name, state[name]);
   for (const method of state.methods) parts.append('method', method);
+  for (const [name, value] of Object.entries(state.options)) parts.set(`${OPTION}${name}`, value);
   return `${location.origin}${location.pathname}#${parts}`;
 }
 
@@ -14,5 +16,7 @@ export function linked(state) {
 export function restored(fragment = location.hash) {
   const parts = new URLSearchParams(fragment.slice(1));
   const texts = Object.fromEntries(TEXTS.map((name) => [name, parts.get(name) ?? '']));
-  return { ...texts, methods: parts.getAll('method') };
+  const options = [...parts].filter(([name]) => name.startsWith(OPTION))
+    .map(([name, value]) => [name.slice(OPTION.length), value]);
+  return { ...texts, methods: parts.getAll('method'), options: Object.fromEntries(options) };
 }

@@ -1,4 +1,4 @@
-// The page: reads the form, asks the service for one heat map a method, and shows what comes.
+// The page: reads the form, asks the service for one heat map per method, and shows what comes.
 
 import { showClasses, targetOf } from './classes.js';
 import * as controls from './controls.js';
@@ -7,10 +7,13 @@ import { headMap } from './head_map.js';
 import { download, share } from './keep.js';
 import { legends } from './legend.js';
 import { linked, restored } from './link.js';
+import { optionsFor } from './option_fields.js';
 import * as panels from './panels.js';
 import { fromLink, readPicture } from './picture.js';
 import { listenToPictures, preview } from './picture_field.js';
 import { problem } from './problem.js';
+import { reading } from './reading.js';
+import { firstText, showSamples } from './samples.js';
 import { addressOf, file, get, post } from './service.js';
 import { singles } from './several_maps.js';
 import { listenToSounds, readSound } from './sound_field.js';
@@ -87,7 +90,8 @@ const useModel = (state = null) => attempt(async (signal) => {
   byId('found').hidden = true;
   const told = await loaded(byId('model').value, signal);
   controls.fit(told);
-  if (!state?.text) controls.sample(told.kind);
+  if (!state?.text) firstText(told);
+  showSamples(told, { text: useText, picture: usePicture, sound: useSound });
   if (state) controls.writeTargets(state);
   about = told;
   byId('heads').hidden = !controls.readsTexts(about) || about.kind === 'pairs';
@@ -129,17 +133,22 @@ async function show(state, instance, signal) {
   const ask = (verb, parameters) => kept(JSON.stringify([verb, parameters]), () =>
     post(addressOf(about.name, verb), { instances: [instance], parameters }, signal));
   const [prediction] = (await ask(':predict', {})).predictions;
-  showClasses(prediction, about, state, (value) => { controls.setTarget(value); explain(); });
-  const parameters = { words: controls.inWords(about, state), ...targetOf(state, prediction, about) };
+  const generate = about.writes ? controls.written(state) : null;
+  showClasses(generate ? {} : prediction, about, state, (value) => { controls.setTarget(value); explain(); });
+  const parameters = { words: controls.inWords(about, state), ...(state.special && { special: state.special }),
+    ...(generate ? { generate } : targetOf(state, prediction, about)) };
   const ledger = state.methods.some((method) => methods.get(method).ledger);
-  explained = { instances: [instance], parameters: { ...parameters, methods: state.methods, ledger } };
-  const explanation = (method) => ask(':explain', { ...parameters, method, ledger: methods.get(method).ledger });
+  const chosen = Object.assign({}, ...state.methods.map((method) => optionsFor(methods.get(method), state.options)));
+  explained = { instances: [instance], parameters: { ...parameters, methods: state.methods, ledger, options: chosen } };
+  const by = (method) => ({ ...parameters, method, options: optionsFor(methods.get(method), state.options) });
+  const explanation = (method) => ask(':explain', { ...by(method), ledger: methods.get(method).ledger });
   const drawing = (method) => file(addressOf(about.name, ':render'),
-    { instances: [instance], parameters: { ...parameters, method }, format: 'png' }, signal);
+    { instances: [instance], parameters: by(method), format: 'png' }, signal);
   await compare(state.methods, { explanation, drawing }, bitmap, signal);
 }
 
-/** One answer a method, each shown when it comes; one that fails spoils no other. */
+/** One answer per method, the fastest methods asked first and each shown when it comes; one that fails spoils no
+ * other. */
 async function compare(names, asked, bitmap, signal) {
   const done = [];
   const began = performance.now();
@@ -157,7 +166,8 @@ async function compare(names, asked, bitmap, signal) {
     }
     byId('progress').value += 1;
   };
-  await Promise.all(names.map(one));
+  const fastest = [...names].sort((a, b) => methods.get(a).passes - methods.get(b).passes);
+  await Promise.all(fastest.map(one));
   const seconds = (performance.now() - began) / 1000;
   const when = seconds < 0.1 ? '' : ` in ${seconds.toFixed(1)} s`;
   say(done.length ? `${plural(done.length, 'heat map')} of ${visible(done[0].target)}${when}.` : 'No heat map came.');
@@ -174,11 +184,17 @@ async function kept(key, ask) {
 function summarise(done, order) {
   const [first] = done;
   byId('subject').textContent = `${visible(first.target)} = ${unsigned(first.value)}`;
+  byId('reading').textContent = reading(about, first, done.map((one) => methods.get(one.method).signed));
   byId('legend').replaceChildren(...legends(about.kind, done.map((one) => methods.get(one.method).signed)));
   const sorted = [...done].sort((one, other) => order.indexOf(one.method) - order.indexOf(other.method));
   const figures = waterfalls(sorted.flatMap(singles));
   byId('waterfalls').replaceChildren(...figures);
   byId('ledger').hidden = !figures.length;
+}
+
+function useText(text, pair) {
+  [byId('text').value, byId('pair').value] = [text, pair];
+  return explain();
 }
 
 const usePicture = (file) => attempt(async () => {
@@ -211,7 +227,7 @@ function listen() {
   for (const id of ['target', 'against', 'target-text', 'against-text']) {
     byId(id).addEventListener('change', () => { controls.differ(); explain(); });
   }
-  byId('units-field').addEventListener('change', explain);
+  for (const id of ['units-field', 'options', 'generate']) byId(id).addEventListener('change', explain);
   byId('methods').addEventListener('change', () => { controls.noteMethods(); explain(); });
   byId('stop').addEventListener('click', () => { anew(); panels.settle(); say('Stopped.'); });
   byId('share').addEventListener('click', async () => say(await share(linked(controls.read(picture)))));

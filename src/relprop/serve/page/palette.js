@@ -14,6 +14,15 @@ const OPACITY = 0.85; // of the strongest scores: the picture still shows throug
 const KEPT = 0.995; // the share of a map's scores, zeros aside, that full colour does not clip
 export const UNDERLINED = 0.2; // opposing units from this shade on are underlined: signs are not told by colour alone
 
+const FAINT = 0.05; // of the value: a map that holds less, either way, is drawn as faint as it is
+
+/** 1, or less where the scores are shares of a value of which they hold almost nothing. */
+export function strength({ scores, value, account = [] }, signed) {
+  if (!signed || !account.length || !value) return 1;
+  const held = scores.flat().reduce((sum, score) => sum + Math.abs(score), 0);
+  return Math.min(1, held / (FAINT * Math.abs(value)));
+}
+
 /** Scores over the strongest of them. */
 export function shades(scores) {
   const strongest = Math.max(0, ...scores.map(Math.abs));

@@ -3,6 +3,7 @@
 import { bothMap, partsOf } from './both_map.js';
 import { byId, make, table, titleOf, unfolding } from './dom.js';
 import { drawnMap, total } from './drawn_map.js';
+import { generationMap, isWritten } from './generation_map.js';
 import { graphMap } from './graph_map.js';
 import { imageMap, plainPicture } from './image_map.js';
 import { pairMap } from './pair_map.js';
@@ -11,10 +12,13 @@ import { severalMaps, singles } from './several_maps.js';
 import { textMap } from './text_map.js';
 import { number, visible } from './words.js';
 
-const MAPS = { image: imageMap, graph: graphMap, text: textMap, pairs: pairMap, both: bothMap };
-/** What draws an explanation: a picture with its text here, what else has parts the service,
- * but for those of several maps. */
-function kindOf({ kind, parts, steps }) {
+const MAPS = { image: imageMap, graph: graphMap, text: textMap, pairs: pairMap, both: bothMap, written: generationMap };
+
+/** What draws an explanation: a picture with its text and a text that was written here, what else has parts the
+ * service, but for those of several maps. */
+function kindOf(explanation) {
+  const { kind, parts, steps } = explanation;
+  if (isWritten(explanation)) return 'written';
   if (!parts) return kind ?? 'text';
   const kinds = parts.map((part) => part.kind);
   return !steps?.length && kinds[0] === 'image' && kinds.slice(1).every((one) => one === 'text') ? 'both' : 'drawn';

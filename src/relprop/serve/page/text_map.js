@@ -1,13 +1,14 @@
 // A text as coloured units, sub-words or words.
 
 import { make } from './dom.js';
-import { shades, tint } from './palette.js';
+import { shades, strength, tint } from './palette.js';
 import { listBox, select } from './pointing.js';
 import { titled, visible } from './words.js';
 
 export function textMap(explanation, signed, pointed) {
   const { units, scores } = explanation;
-  const strengths = shades(scores);
+  const faint = strength(explanation, signed);
+  const strengths = shades(scores).map((shade) => shade * faint);
   const names = units.map(piece);
   const answers = units.map((unit) => ofAnswer(unit, explanation.answer));
   const cells = units.map((unit, i) => {
@@ -20,14 +21,18 @@ export function textMap(explanation, signed, pointed) {
   });
   const label = `The text's relevance, by ${explanation.method}`;
   const box = make('div', { class: 'text', dir: 'auto', 'aria-label': label });
+  const texts = (explanation.text ?? []).map((text) => [...text]); // places count code points, as in the library
   let segment = null; // of the last unit of the text itself
+  let before = null; // the last unit that has a place in the text
   units.forEach((unit, i) => {
     const crossed = !unit.special && segment !== null && segment !== unit.segment;
     if (crossed) box.append(' ', make('span', { class: 'bar', 'aria-hidden': 'true' }, '|'));
     const joined = i > 0 && !crossed && !spaced(units[i - 1], unit);
-    cells[i].classList.toggle('join', joined);
-    box.append(...(i && !joined ? [' '] : []), cells[i]);
+    const broken = beginsLine(before, unit, texts[unit.segment]);
+    cells[i].classList.toggle('join', joined && !broken);
+    box.append(...(broken ? [make('br', {})] : i && !joined ? [' '] : []), cells[i]);
     segment = unit.special ? segment : unit.segment;
+    before = unit.start === null ? before : unit;
   });
   listBox(box, cells, pointed);
   return {
@@ -39,6 +44,14 @@ export function textMap(explanation, signed, pointed) {
     columns: ['unit', 'score'],
     rows: () => names.map((name, i) => [name, titled(scores[i], signed)]),
   };
+}
+
+/** Whether the text has a line break between two units that have their places in it. */
+function beginsLine(before, unit, text = []) {
+  if (unit.start === null || !before || before.segment !== unit.segment) return false;
+  const gap = text.slice(before.start + [...before.text.trimEnd()].length, unit.start).join('');
+  const led = unit.text.trim() ? /^\s*/u.exec(unit.text)[0] : '';
+  return `${gap}${led}`.includes('\n');
 }
 
 /** Whether the text has a gap between two units; where offsets are missing, whether a new word begins. */
