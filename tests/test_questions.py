@@ -22,11 +22,11 @@ from relprop.engine.passes import propagate
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.explanation import Explanation, to_html
 from relprop.methods.examples import single_example
+from relprop.readers.context_windows import context_windows
 from relprop.registry import METHODS
 from relprop.render.text.figure import draw
 from relprop.rulebook import rulesets
 from relprop.targets import Against, Answer
-from relprop.tasks.spans import context_windows
 from tiny_models import shrink
 from tokenizers_for_tests import bert, byte_level, gpt2, roberta_style, tiny, wordpiece
 

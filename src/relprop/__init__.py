@@ -23,12 +23,14 @@ _HOMES = {
     "Attribution": "relprop.types",
     "Ledger": "relprop.types",
     "Unit": "relprop.types",
+    "Document": "relprop.readers.boxed_words",
     "WordList": "relprop.readers.words",
     "RelpropError": "relprop.errors",
 }
 
 __all__ = [
     "Attribution",
+    "Document",
     "Explainer",
     "Explanation",
     "Ledger",
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from relprop.explanation import Explanation
     from relprop.explanation_list import compare, load
     from relprop.methods import methods
+    from relprop.readers.boxed_words import Document
     from relprop.readers.words import WordList
     from relprop.types import Attribution, Ledger, Unit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from relprop.part import Part, Words
@@ -22,7 +23,11 @@ DrawnPart = tuple[str, Any]  # the package of the renderers, and what they draw
 def drawings_of(one: Any) -> list[DrawnPart]:
     """All drawings of an `Explanation`."""
     others = [part for part in one.parts if not isinstance(part, TextPart)]
-    if len(others) == 1 and others[0].kind == "image" and one.texts and (one.writes or not one.steps):
+    beside_picture = len(others) == 1 and others[0].kind == "image" and (one.writes or not one.steps)
+    if beside_picture and any(part.kind == "document" for part in one.parts):
+        (_, page), (_, picture) = _of_parts(one, one.parts)
+        return [(one.parts[0].rendering, replace(page, picture=picture))]
+    if beside_picture and one.texts:
         return [(TOGETHER, _together(one, others[0]))]
     if one.writes:
         summed = _of_parts(one, [part for part in others if not part.drawn_by_step])

@@ -26,6 +26,7 @@ _COMMON = ("method", "target", "value", "prediction", "probability", "ledger", "
 
 _PARTS = {
     "text": "relprop.render.text.part:TextPart",
+    "document": "relprop.render.document.part:DocumentPart",
     "image": "relprop.render.image.part:ImagePart",
     "video": "relprop.render.video.part:VideoPart",
     "graph": "relprop.render.graph.part:GraphPart",

@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relprop.bench.datasets import AnsweredQuestion, Dataset, Example
+from relprop.readers.context_windows import context_windows
 from relprop.readers.tokens import TokenRow
-from relprop.tasks.spans import WindowLogits, context_windows, no_answer_span, span_of
+from relprop.tasks.spans import WindowLogits, no_answer_span, span_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

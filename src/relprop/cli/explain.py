@@ -39,6 +39,13 @@ def explain(
     image: Annotated[
         Path | None, typer.Option(help="A picture beside the text, for models that read both together.")
     ] = None,
+    document: Annotated[
+        Path | None,
+        typer.Option(
+            help="Words with their boxes in place of the text: .json, .jsonl (a page per line), or .csv with columns "
+            "word, left, top, right, bottom; with --image the page's picture."
+        ),
+    ] = None,
     choice: Annotated[
         list[str] | None,
         typer.Option(help="A choice that may follow the text, for models of multiple choice; twice or more."),
@@ -121,15 +128,22 @@ def explain(
         refuse("give either --smiles or a text, not both", text=text)
         others = {"pair": pair, "image": image, "file": file, "lm": lm, "question": question, "context": context}
         refuse("give either --smiles or --{name}, not both", **others)
-    if image is not None:
+    if document is not None:
+        refuse("give either --document or a text, not both", text=text)
+        refuse("give either --document or --{name}, not both", pair=pair, file=file, smiles=smiles, context=context)
+    elif image is not None:
         refuse("with --image the question is the text itself: leave out --{name}", question=question, context=context)
-    other = any(one is not None for one in (smiles, lm, question, context, pair, file, image, choice)) or split
+    other = (
+        any(one is not None for one in (smiles, lm, question, context, pair, file, image, choice, document)) or split
+    )
     paths = None if other else givens.pictures(text)
     givens.check_other_file(text, lm or model)
     outputs = Outputs(html, png, json, out, numbers, quiet)
     folder = paths is not None and Path(str(text)).is_dir()
-    if question is not None or context is not None:
-        rows: dict[int, Any] = {0: givens.question_and_context(model, text, question, context, file)}
+    if document is not None:
+        rows: dict[int, Any] = givens.documents(document, model, image, question)
+    elif question is not None or context is not None:
+        rows = {0: givens.question_and_context(model, text, question, context, file)}
     elif smiles is not None:
         rows = {0: smiles}
     elif chat is not None:
@@ -160,7 +174,7 @@ def explain(
     with loading_note(name):
         explainer = Explainer(name)
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
-    whole = str(given[0][1]) if question is not None else ""  # an answer may hold commas itself
+    whole = givens.context_text(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     read = label_target if is_tagger(explainer.model) else class_target
     read = place_target if getattr(explainer.task, "takes_places", False) else read
     labels = dict(enumerate(choice)) if choice else explainer.labels
@@ -172,7 +186,9 @@ def explain(
     reads = explainer.reader.name
     if reads == "texts" and not other and not paths and text is not None and (hint := givens.hint(text)):
         typer.echo(f"relprop: {hint}", err=True)
-    if image is not None and reads != "inputs":
+    if document is not None and reads != "documents":
+        raise InputError(f"--document needs a model that reads words with their boxes, this one reads {reads}")
+    if image is not None and reads not in ("inputs", "documents"):
         raise InputError(f"--image needs a model that reads a picture and a text together, this one reads {reads}")
     if reads == "graphs":
         refuse("--{name} is not for graphs", words=words, contour=contour)
@@ -202,7 +218,7 @@ def explain(
             raise InputError("one file holds one continuation: give one prompt and one method, or --json -")
         asked |= writing
     found = [one for each in _explained(explainer, given, targets, asked) for one in each]
-    rings = _contour(contour) if paths or image else None
+    rings = _contour(contour) if paths or image or document else None
     present(found, outputs, ledger, rings)
 
 

@@ -87,10 +87,7 @@ def with_choices(rows: dict[int, Any], choices: list[str] | None, split: bool, p
 
 def messages(file: Path) -> list[object]:
     """The messages of a chat, from a file of JSON."""
-    try:
-        found = json.loads(_text(file))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f'"{file}" is not JSON: {error}') from None
+    found = _json(_text(file), file)
     if not isinstance(found, list) or not any(isinstance(one, dict) for one in found):
         raise InputError(f'"{file}" should hold a list of messages, [{{"role": "user", "content": "..."}}]')
     return found
@@ -158,6 +155,40 @@ def question_and_context(
     if len(contexts) != 1:
         raise InputError("a question needs one context: --context TEXT, --file FILE, or the text itself")
     return question, _text(contexts[0]) if isinstance(contexts[0], Path) else contexts[0]
+
+
+def documents(file: Path, model: str | None, image: Path | None, question: str | None) -> dict[int, Any]:
+    """The pages of a file, each with its question where one is asked."""
+    from relprop.readers.boxed_words import document_of, document_of_table
+
+    if model is None:
+        raise InputError("--document needs a --model that reads words with their boxes")
+    kind = file.suffix.lower()
+    if kind == ".csv":
+        pages = {0: document_of_table(file, image)}
+    elif kind in (".json", ".jsonl"):
+        pages = {}
+        for row, text in _lines(_text(file), f'"{file}"').items() if kind == ".jsonl" else [(0, _text(file))]:
+            record = _json(text, file)
+            beside = record.pop("image", None) if isinstance(record, dict) else None
+            if beside is not None and not isinstance(beside, str):
+                raise InputError(f'"image" in "{file}" is the name of a picture beside it, got {beside!r:.60}')
+            pages[row] = document_of(record, image or (beside and file.parent / beside))
+    else:
+        raise InputError(f'--document is a .json, .jsonl or .csv file of words with their boxes, got "{file}"')
+    return {row: page if question is None else (question, page) for row, page in pages.items()}
+
+
+def _json(text: str, file: Path) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'"{file}" is not JSON: {error}') from None
+
+
+def context_text(context: Any) -> str:
+    """What is written in a context: a text, or the words of a page."""
+    return context if isinstance(context, str) else " ".join(context.words)
 
 
 def digest(rows: Mapping[int, object]) -> str:

@@ -61,12 +61,20 @@ _PLAIN_NUMBERS = {"tolist", "numpy", "item", "__array__"}
 _FRESH = {"new_zeros", "new_ones", "new_full", "new_empty", "zeros_like", "ones_like", "full_like", "empty_like"}
 
 
-def describes_other_inputs(name: str, value: Any) -> bool:
+def describes_other_inputs(name: str, inputs: Mapping[str, Any]) -> bool:
     """Whether an argument describes other inputs (a mask, positions, lengths), by its name and kind of numbers."""
+    value = inputs[name]
     if name in _DESCRIBES_EXACTLY or name.endswith(_DESCRIBES):
         return True
-    floating = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
-    return not floating and name.endswith(_DESCRIBES_IN_INTEGERS)
+    if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
+        return name.endswith("bbox") and _is_box_per_token(value, inputs)
+    return name.endswith(_DESCRIBES_IN_INTEGERS)
+
+
+def _is_box_per_token(value: Tensor, inputs: Mapping[str, Any]) -> bool:
+    """Whether floats are the edges or corners of a box for every token of another input: the token's place."""
+    ids = [one for one in inputs.values() if isinstance(one, Tensor) and not one.is_floating_point()]
+    return value.dim() == 3 and value.shape[2] in (4, 8) and any(one.shape == value.shape[:2] for one in ids)
 
 
 def explained_parts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -77,7 +85,7 @@ def explained_parts(inputs: Mapping[str, Any]) -> dict[str, Tensor]:
         if isinstance(value, Tensor)
         and value.dtype != torch.bool
         and value.dim()
-        and not describes_other_inputs(name, value)
+        and not describes_other_inputs(name, inputs)
     }
 
 

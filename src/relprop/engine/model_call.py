@@ -112,7 +112,7 @@ def unexplained_inputs(inputs: Mapping[str, Any]) -> list[str]:
     sentences = []
     parts = explained_parts(inputs)
     for name, value in inputs.items():
-        if name in parts or describes_other_inputs(name, value):
+        if name in parts or describes_other_inputs(name, inputs):
             continue
         numbers = isinstance(value, list | tuple) and _holds_numbers(value)
         if numbers or any(tensor.numel() for tensor in tensors_in(value)):

@@ -14,6 +14,7 @@ from torch import nn
 
 from relprop.engine.model_call import chooses, compares, generates, reads_videos
 from relprop.engine.wrappers import arguments_of
+from relprop.errors import ModelError
 from relprop.model_config import config_value
 from relprop.readers.reader import Reader, read_all
 from relprop.readers.transforms import as_processor
@@ -43,6 +44,8 @@ def reader_of(model: nn.Module, processor: Any, columns: Sequence[str] | None = 
 
         return FeatureReader(model, columns)
     if writes_with_decoder(model):
+        if reads_boxes(model):
+            raise ModelError("a model that writes about a page is not read yet: use relprop.attribute with its inputs")
         from relprop.readers.decoder_text import DecoderReader, EncoderDecoderReader
 
         decoder = DecoderReader(model, tokenizer_of(processor))
@@ -57,6 +60,10 @@ def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
         from relprop.readers.video import VideoReader
 
         return VideoReader(model, processor)
+    if reads_boxes(model):
+        from relprop.readers.document import DocumentReader
+
+        return DocumentReader(model, processor)
     if reads_pictures_and_texts(model) and (has_both(processor) or compares(model)):
         from relprop.readers.image_text import ImageTextReader
 
@@ -92,6 +99,11 @@ def writes_with_decoder(model: nn.Module) -> bool:
 def reads_pictures_and_texts(model: nn.Module) -> bool:
     """Whether the model takes both together."""
     return {"pixel_values", "input_ids"} <= set(arguments_of(model))
+
+
+def reads_boxes(model: nn.Module) -> bool:
+    """Whether the model takes a box on the page for every token."""
+    return {"bbox", "input_ids"} <= set(arguments_of(model))
 
 
 def has_both(processor: Any) -> bool:

@@ -80,7 +80,7 @@ class ProductReader:
 
     def parts(self, row: RowTuple, found: Attribution, number: int) -> tuple[Part, ...]:
         each = zip(self.readers, row, strict=True)
-        return tuple(part for reader, own in each for part in reader.parts(own, _only(found, reader), number))
+        return tuple(part for reader, own in each for part in reader.parts(own, only_of(found, reader), number))
 
     # Text that the model writes: the last reader's.
 
@@ -111,7 +111,7 @@ class ProductReader:
         return (*row[:-1], text)
 
 
-def _only(found: Attribution, reader: Reader[Any]) -> Attribution:
+def only_of(found: Attribution, reader: Reader[Any]) -> Attribution:
     """What was found of one reader's inputs."""
     own = [name for name in reader.explains if name in found.parts]
     return replace(

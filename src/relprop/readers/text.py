@@ -15,6 +15,7 @@ from relprop.errors import InputError, ModelError
 from relprop.model_config import config_value
 from relprop.readers import tokens
 from relprop.readers.chat import is_chat, read_chat
+from relprop.readers.context_windows import context_windows
 from relprop.readers.tokens import TokenRow
 from relprop.render.text.part import TextPart
 from relprop.tokenising import tokenise
@@ -51,6 +52,10 @@ class TextReader:
         if not generates(self.model):
             raise InputError("a list of messages is for language models: give this one a text, or a list of texts")
         return read_chat(self.tokenizer, given, self.limit(max_length))
+
+    def windows(self, question: Any, context: Any, max_length: int | None = None) -> list[TokenRow]:
+        """A question with its context, in windows where the context is long."""
+        return context_windows(self.tokenizer, question, context, self.limit(max_length))
 
     def limit(self, max_length: int | None = None) -> int | None:
         """How many tokens are read: as many as the model can, unless fewer are wanted; None where it does not say."""
@@ -92,7 +97,7 @@ class TextReader:
         mask: int | None = self.tokenizer.mask_token_id
         hidden = self.padding if mask is None else mask
         if "baseline" in known and hidden is not None:
-            (name,) = self.explains
+            name = self.explains[0]
             content = self.content(rows).to(inputs[name].device)
             settled["baseline"] = {name: inputs[name].masked_fill(content, hidden)}
         if "replacement" in known and hidden is not None:
@@ -140,9 +145,8 @@ class TextReader:
 
     def parts(self, row: TokenRow, found: Attribution, number: int) -> tuple[TextPart, ...]:
         """One text, or a pair in one part: the model reads them as one sequence."""
-        scores = tuple(self.unpadded(found.scores[number], row))
         (name,) = found.parts
-        return (TextPart(name, row.texts, row.units, scores, truncated=row.cut, answer=row.answer),)
+        return (row.part(name, self.unpadded(found.scores[number], row)),)
 
     # Text that the model writes.
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from relprop.engine.model_call import positions_of
 from relprop.errors import InputError
 from relprop.readers.words import WordList, word_lists, word_units
+from relprop.render.text.part import TextPart
 from relprop.tokenising import tokenise
 from relprop.types import Unit
 
@@ -62,10 +63,19 @@ class TokenRow:
     answer: tuple[int, int] | None = None  # characters of the second text that are marked as the answer
     rendered: str = ""  # what the tokens spell, where that is more than the text: a chat template, places of pictures
 
+    def part(self, name: str, scores: Sequence[float]) -> TextPart:
+        """The units with their scores; `name`: the model's own name for the input."""
+        return TextPart(name, self.texts, self.units, tuple(scores), truncated=self.cut, answer=self.answer)
+
     @property
     def own_ids(self) -> list[int]:
         """The tokens that a continuation continues: a decoder's own, or the text's."""
         return self.ids.get("decoder_input_ids") or self.ids["input_ids"]
+
+
+def truncation_is_told() -> bool:
+    """Whether this thread is warned of texts that are cut."""
+    return _truncation_is_told.get()
 
 
 def parts_of(text: object) -> tuple[str, ...]:
@@ -115,7 +125,7 @@ def encode(tokenizer: Any, text: object, limit: int | None, special: bool = True
         none = f"a limit of {limit} tokens leaves no room for" if cut else "the tokenizer finds no token in"
         raise InputError(f"{none} the text {parts[0]!r:.60}")
     size = f"{count} tokens, {limit}" if tokenised else f"{sum(map(len, parts)):,} characters, {len(units)} tokens"
-    note = f"the text has {size} are read: {_lost(parts, units)}" if cut else None
+    note = f"the text has {size} are read: {lost(parts, units)}" if cut else None
     if note and _truncation_is_told.get():
         warnings.warn(note, TruncationWarning, stacklevel=2)
     return TokenRow(ids_of(tokenizer, kept), units, note, parts)
@@ -135,7 +145,7 @@ def _encode_words(tokenizer: Any, lists: tuple[WordList, ...], limit: int | None
     units = word_units(lists, tokenizer, kept)
     if all(unit.special for unit in units) or (limit is not None and len(units) > limit):
         raise InputError(f"a limit of {limit} tokens leaves no room for the words {texts[0]!r:.60}")
-    note = f"the words have {count} tokens, {limit} are read: {_lost(texts, units)}" if cut else None
+    note = f"the words have {count} tokens, {limit} are read: {lost(texts, units)}" if cut else None
     if note and _truncation_is_told.get():
         warnings.warn(note, TruncationWarning, stacklevel=3)
     return TokenRow(ids_of(tokenizer, kept), units, note, texts)
@@ -296,7 +306,7 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 
-def _lost(parts: tuple[str, ...], units: Sequence[Unit]) -> str:
+def lost(parts: tuple[str, ...], units: Sequence[Unit]) -> str:
     """What was cut off, in the user's words."""
     if all(unit.start is None for unit in units):
         return "the rest was cut off"
@@ -321,17 +331,18 @@ def pad(
 ) -> dict[str, Tensor]:
     """A padded batch, on the tokenizer's own side, with its attention mask."""
     fill = {"input_ids": pad_id or 0, "token_type_ids": getattr(tokenizer, "pad_token_type_id", 0)}
-    batch = {name: _even(tokenizer, [row.ids[name] for row in rows], fill.get(name, 0)) for name in rows[0].ids}
-    batch["attention_mask"] = _even(tokenizer, [[1] * len(row.units) for row in rows], 0)
+    batch = {name: even(tokenizer, [row.ids[name] for row in rows], fill.get(name, 0)) for name in rows[0].ids}
+    batch["attention_mask"] = even(tokenizer, [[1] * len(row.units) for row in rows], 0)
     return {name: values.to(device) for name, values in batch.items()}
 
 
 def content(tokenizer: object, rows: Sequence[TokenRow]) -> Tensor:
     """Where a padded batch holds the texts' own tokens: no special ones, no padding."""
-    return _even(tokenizer, [[int(not unit.special) for unit in row.units] for row in rows], 0).bool()
+    return even(tokenizer, [[int(not unit.special) for unit in row.units] for row in rows], 0).bool()
 
 
-def _even(tokenizer: object, rows: Sequence[list[int]], filler: int) -> Tensor:
+def even(tokenizer: object, rows: Sequence[list[Any]], filler: Any) -> Tensor:
+    """Rows of one length, filled up on the tokenizer's own side."""
     width = max(len(row) for row in rows)
     blanks = [[filler] * (width - len(row)) for row in rows]
     return torch.tensor([b + row if pads_left(tokenizer) else row + b for row, b in zip(rows, blanks, strict=True)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,13 +48,24 @@ def word_lists(given: object) -> tuple[WordList, ...]:
     return lists
 
 
-def word_units(lists: tuple[WordList, ...], tokenizer: Any, encoding: Any) -> tuple[Unit, ...]:
-    """The tokens of split words, at their places in the words with blanks between."""
+def word_units(
+    lists: tuple[WordList, ...],
+    tokenizer: Any,
+    encoding: Any,
+    words: Sequence[int | None] | None = None,
+    segments: Sequence[int | None] | None = None,
+) -> tuple[Unit, ...]:
+    """The tokens of split words, at their places in the words with blanks between.
+
+    `words` and `segments`: of which word of which list each token is, where the encoding itself does not say.
+    """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError("words that are split before need a fast tokenizer: only those know of which word a token is")
     starts, units = [one.starts for one in lists], []
     tokens = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
-    for i, (token, word, segment) in enumerate(zip(tokens, encoding.word_ids(), encoding.sequence_ids(), strict=True)):
+    words = encoding.word_ids() if words is None else words
+    segments = encoding.sequence_ids() if segments is None else segments
+    for i, (token, word, segment) in enumerate(zip(tokens, words, segments, strict=True)):
         if word is None or segment is None:
             units.append(Unit(token, special=True, segment=segment or 0))
             continue

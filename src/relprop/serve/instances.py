@@ -12,6 +12,7 @@ from typing import Any
 from PIL import Image
 
 from relprop.errors import InputError
+from relprop.readers.boxed_words import Document, document_of, document_of_table
 from relprop.readers.words import WordList
 from relprop.serve.limits import Limits, too_large
 
@@ -42,6 +43,9 @@ EXPECTED = {
     "videos": '{"b64": "..."}, an animated GIF or WebP in base64',
     "images": '{"b64": "..."} or {"image": {"b64": "..."}}, a picture\'s file in base64',
     "pairs": '{"image": {"b64": "..."}, "text": "..."}, a picture\'s file in base64 and a text or a list of texts',
+    "documents": '{"words": ["...", ...], "boxes": [[left, top, right, bottom], ...]} or {"csv": "word,left,top,right,'
+    'bottom and lines below"}, with "size": [width, height] where boxes are not thousandths of the page, and with '
+    '"image": {"b64": "..."} where the model reads the picture',
     "graphs": 'a SMILES, {"smiles": "..."}, or for superpixels a picture as {"b64": "..."}',
 }
 _LIST = {"type": "array", "items": {"type": "string"}}
@@ -74,6 +78,19 @@ INSTANCE_SCHEMA = {
             "required": ["image", "text"],
             "description": "a picture and a text, or several texts to compare",
         },
+        {
+            "type": "object",
+            "properties": {
+                "words": _LIST,
+                "boxes": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+                "size": {"type": "array", "items": {"type": "number"}},
+                "image": {"type": "object"},
+                "question": {"type": "string"},
+            },
+            "required": ["words", "boxes"],
+            "additionalProperties": False,
+            "description": "the words of a page with their boxes",
+        },
         *(
             {
                 "type": "object",
@@ -93,13 +110,16 @@ INSTANCE_SCHEMA = {
 
 PictureAndText = tuple[Image.Image, str | list[str]]
 OtherTexts = tuple[str, list[str]] | list[dict[str, str]] | WordList
-ExplainerInput = str | tuple[str, ...] | Image.Image | BytesIO | dict[str, Any] | PictureAndText | OtherTexts
+Pages = Document | tuple[str, Document]
+ExplainerInput = str | tuple[str, ...] | Image.Image | BytesIO | dict[str, Any] | PictureAndText | OtherTexts | Pages
 
 
 def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
     """The text, pair, picture or SMILES. Of a picture only the header is read here: reading it all is work."""
     if kind == "pairs":
         return _picture_and_text(instance, limits)
+    if kind in ("documents", "document_questions"):
+        return _document(kind, instance, limits)
     encoded = _base64_of(instance)
     if encoded is not None and kind in ("images", "videos", "graphs"):
         return _opened_picture(encoded, limits.region_pixels if kind == "graphs" else limits.pixels)
@@ -120,10 +140,11 @@ def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
     return texts[0] if len(texts) == 1 else texts
 
 
-def _check_characters(texts: Sequence[str], limits: Limits) -> None:
-    size = sum(map(len, texts))
-    if size > limits.characters:
-        raise too_large(f"an instance has {size:,} characters; at most {limits.characters:,} are taken")
+def _check_characters(texts: Sequence[str], limits: Limits, boxed: bool = False) -> None:
+    """`boxed`: a table with four numbers beside every word."""
+    size, most = sum(map(len, texts)), limits.characters * (8 if boxed else 1)
+    if size > most:
+        raise too_large(f"an instance has {size:,} characters; at most {most:,} are taken")
 
 
 def _picture_and_text(instance: Any, limits: Limits) -> PictureAndText:
@@ -137,6 +158,27 @@ def _picture_and_text(instance: Any, limits: Limits) -> PictureAndText:
         raise too_large(f"an instance has {len(texts)} texts; at most {MOST_TEXTS} are compared")
     _check_characters(texts, limits)
     return _opened_picture(encoded, limits.pixels), text if isinstance(text, str) else texts
+
+
+def _document(kind: str, instance: Any, limits: Limits) -> Pages:
+    """Words with boxes, the page's picture where there is one, and the question where one is asked."""
+    given = dict(instance) if isinstance(instance, dict) else {}
+    question, image, size = given.pop("question", None), given.pop("image", None), given.pop("size", None)
+    asks, encoded = kind == "document_questions", _base64_of({"image": image})
+    fits = set(given) in ({"words", "boxes"}, {"csv"}) and (image is None) == (encoded is None)
+    if not fits or not (isinstance(question, str) if asks else question is None):
+        more = ', and with "question": "..."' if asks else ""
+        raise InputError(f"an instance is {EXPECTED['documents']}{more}; got {_shortened(instance)}")
+    picture = None if encoded is None else _opened_picture(encoded, limits.pixels)
+    if "csv" in given:
+        if not isinstance(given["csv"], str):
+            raise InputError(f'"csv" is a text, got {type(given["csv"]).__name__}')
+        _check_characters([given["csv"]], limits, boxed=True)
+        page = document_of_table(StringIO(given["csv"], newline=""), picture, size)
+    else:
+        page = document_of({**given, **({} if size is None else {"size": size})}, picture)
+    _check_characters([*page.words, question or ""], limits)
+    return (question, page) if asks else page
 
 
 def _other_texts(kind: str, instance: Any) -> OtherTexts | None:
@@ -162,7 +204,9 @@ def texts_in(value: Any) -> list[str]:
     """Every text that an input holds."""
     if isinstance(value, str):
         return [value]
-    inner = value.words if isinstance(value, WordList) else value.values() if isinstance(value, dict) else value
+    inner = (
+        value.words if isinstance(value, WordList | Document) else value.values() if isinstance(value, dict) else value
+    )
     return [text for one in inner for text in texts_in(one)]
 
 

@@ -14,6 +14,7 @@ from relprop.explainer import Explainer
 from relprop.explanation import Explanation
 from relprop.heads import Heads, known_heads
 from relprop.model_config import config_value
+from relprop.readers.document import DocumentReader
 from relprop.readers.image_text import ImageTextReader
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import without_truncation_warnings
@@ -22,6 +23,7 @@ from relprop.serve.instances import ExplainerInput
 from relprop.serve.limits import Limits, RefusedError
 from relprop.serve.samples import picture_samples
 from relprop.serve.sizes import InputSizes
+from relprop.tasks.answers import AnswerSpan
 from relprop.tasks.choices import ChoiceScore
 from relprop.tasks.classes import ClassScore, is_multi_label
 from relprop.tasks.next_sentence import NAMES, NextSentence
@@ -80,8 +82,11 @@ class ServedModel:
     @property
     def kind(self) -> str:
         """What it reads: texts, questions, images, graphs, "pairs" of image and text; "language" for texts that it
-        continues, "masks" for texts whose gaps it fills, "choices" of multiple choice, "two_texts" that it compares."""
+        continues, "masks" for texts whose gaps it fills, "choices" of multiple choice, "two_texts" that it compares;
+        "documents" for words with boxes, "document_questions" where it answers them."""
         task, reader = self.explainer.task, self.explainer.reader
+        if isinstance(reader, DocumentReader):
+            return "document_questions" if isinstance(task, AnswerSpan) else "documents"
         if isinstance(reader, ImageTextReader):
             return "pairs"
         if isinstance(task, TokenScore) and isinstance(reader, TextReader):
@@ -95,7 +100,7 @@ class ServedModel:
         about: dict[str, Any] = {"name": self.name, "ready": self.problem is None}
         if self._explainer is None:
             return {**about, "reason": self.problem}
-        has_classes = self.kind not in TEXT_KINDS[1:] and not self._gives_no_class
+        has_classes = self.kind not in (*TEXT_KINDS[1:], "document_questions") and not self._gives_no_class
         has_classes = has_classes and not isinstance(self.explainer.task, PairScore)
         heads = self._heads and {"kinds": self._heads.kinds(), "corpus": self._heads.corpus}
         task, names = self._explainer.task, list(self._explainer.labels.values()) if has_classes else []
@@ -125,12 +130,12 @@ class ServedModel:
         if self.kind in TEXT_KINDS:
             return "question" if self.kind == "questions" else "text"
         inputs = {"images": "picture", "sounds": "sound", "pairs": "both", "series": "table", "rows": "table"}
-        inputs |= {"videos": "picture"}
+        inputs |= {"videos": "picture", "documents": "document", "document_questions": "document"}
         return inputs.get(self.kind) or ("picture" if reads == "superpixels" else "smiles")
 
     def check(self, request: ExplainRequest, words: bool) -> None:
         """Raise for what the model cannot answer, before any work."""
-        if words and self.kind not in (*TEXT_KINDS, "pairs"):
+        if words and self.kind not in (*TEXT_KINDS, "pairs", "documents", "document_questions"):
             raise InputError(f"words need texts; {self.name} reads {self.kind}")
         if self._heads is None and isinstance(request.explainer_arguments.get("mask"), str):
             raise ModelError(

@@ -11,6 +11,7 @@ from relprop.explainer import Explainer
 from relprop.graph.superpixels import MOST as MOST_REGIONS
 from relprop.model_config import config_value
 from relprop.readers.choices import ChoiceReader
+from relprop.readers.document import DocumentReader
 from relprop.readers.encoder import EncoderReader
 from relprop.readers.text import TextReader
 from relprop.serve.body import ExplainRequest
@@ -52,6 +53,8 @@ class InputSizes:
                 [(value[0], one) for one in value[1]] if isinstance(self._reader, ChoiceReader) else texts_in(value)
             )
             return sum(len(self._reader.read(one).units) for one in single)
+        if isinstance(self._reader, DocumentReader) and isinstance(value, tuple):
+            return max(len(window.units) for window in self._reader.windows(*value))
         return len(self._reader.read(value).units) if isinstance(self._reader, TextReader) else self.at_most(value)
 
     def check(self, request: ExplainRequest, values: Sequence[Any], limits: Limits) -> None:

@@ -15,10 +15,11 @@ from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError, TargetError
 from relprop.outputs import output_field
 from relprop.readers import tokens
+from relprop.readers.boxed_words import Document
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.targets import ANSWER_PARTS, Against, Answer, name_of
-from relprop.tasks.spans import Span, WindowLogits, context_windows, no_answer_span, span_of
+from relprop.tasks.spans import Span, WindowLogits, no_answer_span, span_of
 from relprop.tasks.task import Answered, Query
 from relprop.types import Attribution
 
@@ -32,13 +33,13 @@ def paired(given: object, question: object, context: object) -> Any:
     """A question with its context, or a list of both: one context serves many questions, and the other way round."""
     if given is not None or question is None or context is None:
         raise InputError("a question needs its context: explainer(question=..., context=...), and no other text")
-    if isinstance(question, str) and isinstance(context, str):
+    if isinstance(question, str) and isinstance(context, str | Document):
         return question, context
-    if not (isinstance(question, str | list) and isinstance(context, str | list)):
+    if not (isinstance(question, str | list) and isinstance(context, str | list | Document)):
         got = " and ".join(type(one).__name__ for one in (question, context))
         raise InputError(f"question and context are texts, or lists of texts, got {got}")
-    count = len(question) if isinstance(question, list) else len(context)
-    questions, contexts = ([one] * count if isinstance(one, str) else one for one in (question, context))
+    count = max(len(one) for one in (question, context) if isinstance(one, list))
+    questions, contexts = (one if isinstance(one, list) else [one] * count for one in (question, context))
     if len(questions) != len(contexts):
         raise InputError(f"{len(questions)} questions for {len(contexts)} contexts")
     return list(zip(questions, contexts, strict=True))
@@ -122,7 +123,7 @@ class AnswerSpan:
             if isinstance(part, str) and len(part) > LONGEST:
                 raise InputError(f"{which}the {name} has {len(part):,} characters; at most {LONGEST:,} are read")
         try:
-            return context_windows(self.tokenizer, question, context, self.reader.limit(max_length))
+            return self.reader.windows(question, context, max_length)
         except InputError as error:
             raise InputError(f"{which}{error}") from None
 

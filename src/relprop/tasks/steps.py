@@ -20,7 +20,6 @@ from relprop.readers import tokens
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow
 from relprop.registry import Record
-from relprop.render.text.part import TextPart
 from relprop.tasks.task import Answered, Query
 from relprop.types import ExplainedStep
 
@@ -52,7 +51,7 @@ def _parts(row: Any, steps: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
     if steps:
         return tuple(map(joined_parts, zip(*steps, strict=True)))
     assert isinstance(row, TokenRow)  # a text in which nothing was found
-    return (TextPart("input_ids", row.texts, row.units, (0.0,) * len(row.units), truncated=row.cut),)
+    return (row.part("input_ids", (0.0,) * len(row.units)),)
 
 
 def _step(one: Explanation, answer: Answered) -> ExplainedStep:

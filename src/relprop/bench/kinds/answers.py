@@ -17,9 +17,10 @@ from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError
 from relprop.metrics import precision_at_k
 from relprop.metrics.score_arrays import Bools
+from relprop.readers.context_windows import context_windows
 from relprop.readers.tokens import TokenRow, unpad
 from relprop.tasks.answers import AnswerSpan
-from relprop.tasks.spans import context_windows, span_of
+from relprop.tasks.spans import span_of
 
 K = 20
 

@@ -100,13 +100,16 @@ class TextPart(Part):
 
     def grouped(self, groups: Sequence[Sequence[int]], steps: Sequence[Sequence[int]] = ()) -> Self:
         """Units added together; those in no group are left out. `steps`: the same for the generated tokens' scores."""
+        return replace(self, **self._grouped_fields(groups, steps))
+
+    def _grouped_fields(self, groups: Sequence[Sequence[int]], steps: Sequence[Sequence[int]]) -> dict[str, Any]:
+        """What there is one of per unit, for units that were added together."""
         rows = [[sum(self.by_step[i][k] for i in rows) for k in range(len(self.units))] for rows in steps]
-        return replace(
-            self,
-            units=tuple(self._whole([self.units[i] for i in group]) for group in groups),
-            scores=_added(self.scores, groups),
-            by_step=tuple(_added(row, groups) for row in rows),
-        )
+        return {
+            "units": tuple(self._whole([self.units[i] for i in group]) for group in groups),
+            "scores": _added(self.scores, groups),
+            "by_step": tuple(_added(row, groups) for row in rows),
+        }
 
     def _whole(self, pieces: Sequence[Unit]) -> Unit:
         """The word that pieces make, without a blank that only leads it."""

@@ -16,11 +16,15 @@ const FIELDS = {
   series: { text: 'Series (CSV with a header)' },
   rows: { text: 'Row (CSV: names, and one line of values)' },
   pairs: { text: 'Text beside the picture', pair: 'Compare with another text' },
+  documents: { text: 'Words with boxes (CSV: word,left,top,right,bottom; 0 to 1000)' },
+  document_questions: { text: 'Words with boxes (CSV: word,left,top,right,bottom; 0 to 1000)', pair: 'Question' },
   masks: { text: 'Text with a mask' },
   two_texts: { text: 'First text', pair: 'Second text' },
   choices: { text: 'Text', pair: 'Choices, one per line' },
   graphs: { text: 'Molecule (SMILES)' },
 };
+
+const PAIRED = ['questions', 'two_texts', 'choices', 'document_questions']; // that need their second field
 
 export function fillModels(names) {
   byId('model').replaceChildren(...names.map((name) => make('option', { value: name }, visible(name))));
@@ -69,7 +73,7 @@ export function fit(about) {
   byId('text-name').textContent = reads.text ?? '';
   byId('pair-name').textContent = reads.pair ?? '';
   byId('pair-fold').hidden = !reads.pair;
-  byId('pair-fold').open = ['questions', 'two_texts', 'choices'].includes(kind) || Boolean(byId('pair').value);
+  byId('pair-fold').open = PAIRED.includes(kind) || Boolean(byId('pair').value);
   byId('target-field').hidden = false;
   fitTargets(about);
   fitMethods(kind === 'two_texts');
@@ -84,8 +88,8 @@ function fitMethods(pairs) {
   noteMethods();
 }
 
-const TYPED = { language: 'Next token', questions: 'Answer', masks: 'Token', choices: 'Choice',
-  two_texts: 'Similarity', sounds: 'Word' };
+const TYPED = { language: 'Next token', questions: 'Answer', document_questions: 'Answer', masks: 'Token',
+  choices: 'Choice', two_texts: 'Similarity', sounds: 'Word' };
 
 /** Classes are chosen from a list; tokens, answers and the like are typed. */
 function fitTargets({ labels, kind, several }) {
@@ -170,6 +174,7 @@ export function instanceOf({ kind, input }, state, picture, sound) {
   if (input === 'sound') return sound && { b64: sound.sent };
   if (input === 'table') return state.text.trim() ? { csv: state.text } : null;
   if (input === 'picture') return picture && { b64: kind === 'images' ? picture.sent : picture.light };
+  if (input === 'document') return state.text.trim() ? pageOf(kind, state, picture) : null;
   if (!state.text.trim() || (input === 'both' && !picture)) return null;
   if (input === 'both') return { image: { b64: picture.sent }, text: state.pair ? [state.text, state.pair] : state.text };
   if (kind === 'questions') return { question: state.text, context: state.pair };
@@ -179,6 +184,12 @@ export function instanceOf({ kind, input }, state, picture, sound) {
   if (listed && ['texts', 'masks'].includes(kind)) return { words: listed };
   return state.pair ? { text: state.text, pair: state.pair } : state.text;
 }
+
+const pageOf = (kind, state, picture) => ({
+  csv: state.text,
+  ...(picture && { image: { b64: picture.sent } }),
+  ...(kind === 'document_questions' && { question: state.pair }),
+});
 
 /** Messages of a chat or words, written as a list of JSON; null where it is a plain text. */
 function jsonList(text) {
@@ -190,11 +201,15 @@ function jsonList(text) {
   }
 }
 
-const TEXTS = ['texts', 'language', 'questions', 'masks', 'two_texts', 'choices', 'pairs'];
+const TEXTS = ['texts', 'language', 'questions', 'masks', 'two_texts', 'choices', 'pairs', 'documents',
+  'document_questions'];
 
 export const readsTexts = ({ kind }) => TEXTS.includes(kind);
 
-export const seesPictures = ({ input }) => ['picture', 'both'].includes(input);
+/** The service itself draws the words of a page over its picture. */
+export const paintsPictures = ({ input }) => ['picture', 'both'].includes(input);
+
+export const seesPictures = (about) => paintsPictures(about) || about.input === 'document';
 
 /** How many tokens are written and explained, or null for a target; the field says what does not fit. */
 export function written(state) {
@@ -211,6 +226,7 @@ const MISSING = {
   picture: 'Drop or choose a picture, or click one of the samples.',
   sound: 'Choose a file of sound, or click one of the samples.',
   table: 'Paste a table: a line of names, and lines of numbers below.',
+  document: 'Paste a table of words with their boxes, and drop the page\u2019s picture where the model reads it.',
   both: 'Drop or choose a picture, and type the text that goes with it.',
 };
 

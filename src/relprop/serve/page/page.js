@@ -128,7 +128,7 @@ const explain = () => attempt(async (signal) => {
 async function show(state, instance, signal) {
   const question = JSON.stringify([about.name, instance]);
   if (answers.question !== question) answers = { question, found: new Map() };
-  const bitmap = controls.seesPictures(about) ? picture.bitmap : null;
+  const bitmap = controls.paintsPictures(about) ? picture.bitmap : null;
   panels.begin(state.methods, bitmap, picture?.name);
   const ask = (verb, parameters) => kept(JSON.stringify([verb, parameters]), () =>
     post(addressOf(about.name, verb), { instances: [instance], parameters }, signal));

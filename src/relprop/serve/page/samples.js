@@ -4,6 +4,10 @@ import { byId, make } from './dom.js';
 import { toneFile } from './tones.js';
 import { visible } from './words.js';
 
+const PAGE = `word,left,top,right,bottom
+Invoice,80,60,330,110
+Total,80,500,200,540
+42.50,700,500,820,540`;
 // By what a model reads: [text, second text], and a short name where the text is not its own.
 const TEXTS = {
   texts: [
@@ -19,6 +23,8 @@ const TEXTS = {
       pair: 'The paper on conservative propagation was written by Ameen Ali and others in 2022.' },
     { text: 'Where does the cat sleep?',
       pair: 'The dog sleeps in the kitchen. The cat sleeps on the sofa, beside the window.' }],
+  documents: [{ name: 'an invoice', text: PAGE }],
+  document_questions: [{ name: 'an invoice', text: PAGE, pair: 'What is the total?' }],
   masks: [{ text: 'It is a [MASK] film.' }],
   two_texts: [
     { text: 'A man plays a guitar on stage.', pair: 'Someone performs music with a guitar.' },
@@ -36,7 +42,7 @@ const SOUNDS = [
   { name: 'three beeps', parts: [0, 1, 2].flatMap(() => [{ seconds: 0.25, from: 880, to: 880 }, { seconds: 0.35 }]) }];
 
 const textsOf = ({ kind, input }) => (input === 'text' || input === 'question' || input === 'smiles'
-  || input === 'both' ? TEXTS[kind] ?? [] : []);
+  || input === 'both' || input === 'document' ? TEXTS[kind] ?? [] : []);
 
 /** What stands in the fields at first, unless something was typed. */
 export function firstText(about) {
