@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -198,6 +199,40 @@ class Hashed(Base):
 def test_a_share_that_enters_unseen_is_told(way: str) -> None:
     assert warned(attribute(Hashed(way), IDS, 1, "gradient_x_input"), '"ids" also enters the model')
     assert not attribute(Hashed("not at all"), IDS, 1, "gradient_x_input").warnings
+
+
+MARKER = 11
+MARKED = torch.tensor([[3, 5, MARKER, 7, 9, 12, 8, 2], [4, 4, 8, MARKER, 6, 7, 7, 1]])
+
+
+class Reading(Base):
+    """Reads its ids as plain numbers."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.config = SimpleNamespace(text_config=SimpleNamespace(marker_token_id=MARKER))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        numbers = [row.index(MARKER) if self.way == "place" else sum(row) % 5 for row in ids.tolist()]
+        return self.scored(self.table(ids) + self.other(torch.tensor(numbers))[:, None])
+
+
+def test_plain_numbers_that_only_steer_are_no_lost_share() -> None:
+    """The place of a token that a config inside the model's config names; not the sum of all tokens."""
+    assert not attribute(Reading("place"), MARKED, 1, "gradient_x_input").warnings
+    assert warned(attribute(Reading("sum"), MARKED, 1, "gradient_x_input"), '"ids" also enters the model')
+
+
+class Marked(Reading):
+    """Another value at the place of a token: a picture in a text, for instance."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.scored(torch.where((ids == MARKER)[..., None], 0.5, self.table(ids)))
+
+
+def test_a_token_named_by_a_config_inside_the_config_is_no_plain_one() -> None:
+    assert not attribute(Marked(""), MARKED[:, 1:], 1, "gradient_x_input").warnings
 
 
 class Offset(Base):

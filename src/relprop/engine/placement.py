@@ -121,10 +121,12 @@ def survey_model(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Re
     entered = {leaf.part for leaf in sources.leaves}
     lost = [name for name in sources.parts if name not in entered and _affects_output(model, inputs, target, name)]
     plan = ReadingPlan(tuple(_same_place_per_part(leaf_places)), blocks, stream, unfollowed=tuple(lost))
-    elsewhere = [
-        name for name in entered if inputs[name].dim() > 1 and _enters_elsewhere(model, inputs, target, name, plan)
-    ]
-    return replace(plan, enters_elsewhere=tuple(elsewhere))
+    rows = [name for name in entered if inputs[name].dim() > 1]
+    swapped = {name: _with_two_swapped(model, inputs, name, target) for name in rows}
+    elsewhere = [name for name in rows if _all_looked_up(model, inputs, target, name, plan, swapped[name]) is False]
+    others = {name: _with_others(model, inputs, name, target) for name in sources.mixed if name in rows}
+    steering = [name for name in others if _all_looked_up(model, inputs, target, name, plan, others[name])]
+    return replace(plan, enters_elsewhere=tuple(elsewhere), steering=tuple(steering))
 
 
 def _affects_output(model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str) -> bool:
@@ -184,15 +186,16 @@ def _value(model: nn.Module, inputs: Mapping[str, Any], target: Any) -> Tensor:
 
 
 @restoring
-def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str, plan: ReadingPlan) -> bool:
-    """Whether other integers in the leaves of a part change the output otherwise than in the part itself.
+def _all_looked_up(
+    model: nn.Module, inputs: Mapping[str, Any], target: Any, name: str, plan: ReadingPlan, other: Tensor | None
+) -> bool | None:
+    """Whether other integers in the leaves of a part change the output as in the part itself; None: it cannot be said.
 
-    Two tokens change places, once in the input and once in what is looked up: unless both give the same output, the
-    part also enters through calls that are not tracked (a hash, a comparison, a product with the integers).
+    They are given once in the input and once in what is looked up: unless both give the same output, the part also
+    enters through calls that are not tracked (a hash, a comparison, a product with the integers).
     """
-    other = _with_two_swapped(model, inputs, name, target)
     if other is None or not any(place.part == name and place.integer for place in plan.leaf_places):
-        return False
+        return None
 
     computed: list[bool] = []  # of leaves whose integers are computed from the part's, nothing can be said
 
@@ -203,7 +206,7 @@ def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, 
         return source.leaf if computed[-1] else source.lookup(replaced_ids(source, other))
 
     try:
-        swapped = _value(model, {**inputs, name: other}, target)
+        given_to_model = _value(model, {**inputs, name: other}, target)
         sources = Sources(inputs, _plan_at(plan, "leaf"), edit, live=False)
         with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
             given = sources.live_inputs(inputs)
@@ -211,26 +214,16 @@ def _enters_elsewhere(model: nn.Module, inputs: Mapping[str, Any], target: Any, 
                 outputs = call(model, given, target)
             edited = read_target(model, target, outputs, inputs).value.detach()
     except (RelpropError, MisfitError):
-        return False
-    if any(computed) or swapped.shape != edited.shape or not swapped.is_floating_point():
-        return False
-    return bool(_differ(edited, swapped).any())
+        return None
+    if any(computed) or given_to_model.shape != edited.shape or not edited.is_floating_point():
+        return None
+    return not bool(_differ(edited, given_to_model).any())
 
 
 def _with_two_swapped(model: nn.Module, inputs: Mapping[str, Any], name: str, target: Any) -> Tensor | None:
-    """The integers with two of the first example exchanged.
-
-    Never the first, the last, the least, the largest, or one that the model's config names: models look for such
-    tokens, to find the end of a text or its padding. Nor the mask at which the target is read.
-    """
+    """The integers with two plain ones of the first example exchanged."""
     ids = inputs[name]
-    row = ids[0].reshape(-1) if ids.dim() == 2 else ids[0].flatten(0, -2)[0]
-    config = getattr(model, "config", None)
-    settings = vars(config).items() if hasattr(config, "__dict__") else ()
-    special = {value for key, value in settings if isinstance(value, int) and key.endswith(("_id", "_index"))}
-    special |= {one.mask_token for one in (target if isinstance(target, list) else [target]) if isinstance(one, AtMask)}
-    special |= {int(row.min()), int(row.max()), int(row[0]), int(row[-1])}
-    plain = [i for i in range(1, len(row) - 1) if int(row[i]) not in special]
+    row, plain = _plain_integers(model, ids, target)
     pair = next(((i, j) for i in plain for j in plain if int(row[i]) != int(row[j])), None)
     if pair is None:
         return None
@@ -240,6 +233,42 @@ def _with_two_swapped(model: nn.Module, inputs: Mapping[str, Any], name: str, ta
     first = (0,) * (ids.dim() - 1)
     other[first] = ids[first][order]
     return other
+
+
+def _with_others(model: nn.Module, inputs: Mapping[str, Any], name: str, target: Any) -> Tensor | None:
+    """The integers with every plain one of the first example replaced by the next larger: the sum changes too."""
+    row, plain = _plain_integers(model, inputs[name], target)
+    values = sorted({int(row[i]) for i in plain})
+    if len(values) < 3:
+        return None
+    following = dict(zip(values, [*values[1:], values[-1]], strict=True))
+    other: Tensor = inputs[name].clone()
+    own = other[(0,) * (other.dim() - 1)]  # a view
+    for i in plain:
+        own[i] = following[int(row[i])]
+    return other
+
+
+def _plain_integers(model: nn.Module, ids: Tensor, target: Any) -> tuple[Tensor, list[int]]:
+    """The first row of integers, and at which places it holds plain ones.
+
+    Never the first, the last, the least, the largest, or one that the model's config names: models look for such
+    tokens, to find the end of a text, its padding or the place of a picture. Nor the mask at which the target is read.
+    """
+    row = ids[0].reshape(-1) if ids.dim() == 2 else ids[0].flatten(0, -2)[0]
+    special = set(_named_integers(getattr(model, "config", None)))
+    special |= {one.mask_token for one in (target if isinstance(target, list) else [target]) if isinstance(one, AtMask)}
+    special |= {int(row.min()), int(row.max()), int(row[0]), int(row[-1])}
+    return row, [i for i in range(1, len(row) - 1) if int(row[i]) not in special]
+
+
+def _named_integers(config: Any, depth: int = 3) -> Iterator[int]:
+    """The tokens that a config names, and the configs inside it: of a language model, of a tower for pictures."""
+    for key, value in vars(config).items() if hasattr(config, "__dict__") else ():
+        if isinstance(value, int) and key.endswith(("_id", "_index")):
+            yield value
+        elif key.endswith("config") and depth:
+            yield from _named_integers(value, depth - 1)
 
 
 def _proved_rows(

@@ -116,8 +116,8 @@ class Sources(Observer):
 
     @property
     def mixed(self) -> set[str]:
-        """Parts that also enter through calls that are not tracked."""
-        return self._integers.mixed
+        """Parts that also enter through calls that are not tracked; not those that only steer, as the survey showed."""
+        return self._integers.mixed - set(() if self._plan is None else self._plan.steering)
 
     @property
     def unfollowed(self) -> tuple[str, ...]:

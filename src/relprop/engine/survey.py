@@ -57,6 +57,7 @@ class ReadingPlan:
     block_refs: tuple[weakref.ref[nn.Module], ...] = field(default=(), repr=False)  # weak: plans outlive no model
     one_stream: bool = True  # all attention is among the rows of one residual stream
     enters_elsewhere: tuple[str, ...] = ()  # parts whose effect does not all pass the tracked leaves
+    steering: tuple[str, ...] = ()  # parts that also become plain numbers, which only say how to read them
     unfollowed: tuple[str, ...] = ()  # the output depends on these parts through calls that are not tracked
     proofs: dict[Any, Rows | None] = field(default_factory=dict, compare=False, repr=False)  # by what computes a state
     axes: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # batch axes of ambiguous length
