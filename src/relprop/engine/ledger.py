@@ -157,7 +157,8 @@ def _flow(carries: Carries, saved: list[Tensor], arrived: Tensor) -> float:
         return arrived.double().sum().item()
     if torch.is_complex(tensor):
         return (tensor * arrived.conj()).real.double().sum().item()
-    return (tensor.double() * arrived.double()).sum().item()
+    product = tensor.double() * arrived.double()
+    return torch.where(arrived == 0, 0, product).sum().item()  # also where the tensor is NaN or infinite
 
 
 def _flow_in(carries: Carries, saved: list[Tensor], account: _Account) -> Hook:

@@ -43,6 +43,7 @@ from relprop.engine.refusals import guard_opaque
 from relprop.engine.restoring import restoring
 from relprop.engine.sources import At, Edit, MisfitError, Source, Sources, UnreachedError
 from relprop.engine.survey import ReadingPlan
+from relprop.engine.undefined_values import DefinedValues
 from relprop.engine.units import row_owners
 from relprop.errors import InputError, ModelError, UnruledOpError
 from relprop.rulebook import rulesets
@@ -66,6 +67,7 @@ class _PassOptions:
     gradients: CapturedMaps | None = None  # of an earlier pass that carried the gradient
     double: bool = False
     gates: OutputGates | None = None  # looked for at the end of the model
+    undefined: DefinedValues | None = None  # where NaN on the way is not part of the explained number
 
 
 def propagate(
@@ -163,21 +165,28 @@ def _first_fitting_pass(model: nn.Module, inputs: Mapping[str, Any], target: Any
 def _reaching_pass(
     model: nn.Module, inputs: Mapping[str, Any], plan: ReadingPlan, target: Any, options: _PassOptions
 ) -> Flow:
-    """The pass; where a gate ends the model (a probability), one with that gate open."""
+    """The pass; where a gate ends the model (a probability), one with that gate open.
+
+    Where NaN flows back although the explained number is finite, the model computes it beside that number.
+    """
     try:
-        return _Pass(model, inputs, plan, options).run(target)
+        flow = _Pass(model, inputs, plan, options).run(target)
+        if options.undefined is not None or not any(bool(one.isnan().any()) for one in flow.arrived):
+            return flow
+        again = _Pass(model, inputs, plan, replace(options, undefined=DefinedValues())).run(target)
+        return again if torch.equal(again.chosen.value, flow.chosen.value) else flow
     except UnreachedError:
         if options.rules.carries != "gradient" or isinstance(target, Several):
             raise
     opened = frozenset[int]()
     while True:
-        again = _Pass(model, inputs, plan, replace(options, gates=OutputGates(options.rules, opened)))
+        opening = _Pass(model, inputs, plan, replace(options, gates=OutputGates(options.rules, opened)))
         try:
-            return again.run(target)
+            return opening.run(target)
         except UnreachedError:
-            if again.behind <= opened:
+            if opening.behind <= opened:
                 raise
-            opened |= again.behind
+            opened |= opening.behind
 
 
 def example_axes(
@@ -229,6 +238,7 @@ class _Pass:
         )
         self.gradients = options.gradients
         self.gates = options.gates
+        self.undefined = options.undefined
         self.behind = frozenset[int]()  # the gates that the explained number is computed from
         self.keeper = LedgerKeeper(model, rules) if options.ledger else None
         self.states = BlockStates(model, plan.blocks, self.sources.placed) if options.every_block else None
@@ -353,7 +363,7 @@ class _Pass:
 
     def _forward(self, target: Any) -> tuple[Any, ChosenTarget]:
         """The outputs and the target. A target function of the caller runs under the rules too."""
-        observers = (self.sources, self.saver, self.capture, self.keeper, self.states, self.gates)
+        observers = (self.undefined, self.sources, self.saver, self.capture, self.keeper, self.states, self.gates)
         given = self.sources.live_inputs(self.given)
         present = [one for one in observers if one is not None]
         try:
