@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
+import resource
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from relprop.cli import app, main
+from relprop.cli.outputs import loading_note
 from relprop.cli.words import command_words
 from relprop.embedded import EMBEDDED, MODELS, check_name
 from relprop.errors import ModelError
@@ -270,3 +274,46 @@ def test_loading_is_told_on_a_terminal_only() -> None:
     os.close(theirs)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stderr == b""
+
+
+def test_garbage_collection_waits_while_models_load() -> None:
+    """And goes on afterwards, also after an error; one that was off stays off."""
+    within = []
+    with suppress(ValueError), loading_note("a model"):
+        within.append(gc.isenabled())
+        raise ValueError
+    assert (within, gc.isenabled()) == ([False], True)
+    gc.disable()
+    try:
+        with loading_note("a model"):
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+IMPORTS = """
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+from transformers.models.bert.modeling_bert import BertForSequenceClassification
+"""
+
+
+@pytest.mark.slow
+def test_one_sentence_costs_little_more_than_the_imports(tmp_path: Path) -> None:
+    """At most half a second of processor time more than importing torch and what transformers needs for the model."""
+    commands = [["-c", IMPORTS], ["-m", "relprop", "explain", "a gorgeous, witty, seductive movie."]]
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as wherever relprop is installed
+
+    def seconds(command: list[str]) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *command], env=environment, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    _, *runs = [[seconds(command) for command in commands] for _ in range(4)]
+    imports, explain = (min(column) for column in zip(*runs, strict=True))
+    print(f"imports {imports:.2f} s, explain {explain:.2f} s")
+    assert explain - imports <= 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -154,13 +155,20 @@ def number_lines(one: Explanation) -> Iterator[str]:
 
 @contextmanager
 def loading_note(what: str) -> Iterator[None]:
-    """Says what is being loaded, which may take seconds; only on a terminal, and only while it lasts."""
-    shown = sys.stderr.isatty()
+    """Says what is being loaded, which may take seconds; only on a terminal, and only while it lasts.
+
+    Garbage collection waits meanwhile: what is loaded stays, and looking through it took an eighth of the time.
+    """
+    shown, collects = sys.stderr.isatty(), gc.isenabled()
     if shown:
         print(f"loading {what} ...", end="", file=sys.stderr, flush=True)
+    gc.disable()
     try:
         yield
     finally:
+        if collects:
+            gc.freeze()
+            gc.enable()
         if shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
