@@ -53,7 +53,7 @@ def amount(ledger: Ledger, **wanted: str) -> float:
     return sum(entry.value for entry in entries(ledger, **wanted))
 
 
-@pytest.mark.parametrize("method", ["lrp_conservative", "lrp_carried"])
+@pytest.mark.parametrize("method", ["lrp_conservative", "lrp_carried", "lrp_softmax", "lrp_gamma"])
 @pytest.mark.parametrize("at", ["default", "word_embeddings"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_books_close(architecture: str, at: str, method: str) -> None:
@@ -65,7 +65,8 @@ def test_the_books_close(architecture: str, at: str, method: str) -> None:
     assert found.ledger is not None
     assert len(found.ledger) == len(found.value) == 2
     for i, ledger in enumerate(found.ledger):
-        assert ledger.gap < ARCHITECTURES[architecture], ledger
+        in_float32 = method == "lrp_softmax" and architecture.startswith("Funnel")  # its softmax is
+        assert ledger.gap < (1e-7 if in_float32 else ARCHITECTURES[architecture]), ledger
         assert ledger.value == approx(found.value[i].item())
         assert ledger.inputs == pytest.approx(found.scores[i].sum().item(), rel=1e-9)
         assert abs(ledger.inputs) > 1e-6, "nothing reached the input"
@@ -110,7 +111,7 @@ class TwoLayers(nn.Module):
         return self.second(self.first(x))
 
 
-@pytest.mark.parametrize("method", LEDGER_METHODS)
+@pytest.mark.parametrize("method", [one for one in LEDGER_METHODS if one != "lrp_gamma"])  # which shares otherwise
 def test_biases_are_booked_to_their_modules(method: str) -> None:
     """y = W2 (W1 x + b1) + b2: each term in its own account, exactly."""
     model, x = TwoLayers(), torch.randn(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -227,6 +228,9 @@ LOSSES = {
     "lrp_ah_ln": {"gelu", "tanh"},
     "lrp_conservative": set(),
     "lrp_carried": set(),
+    "lrp_softmax": set(),
+    "lrp_gamma": set(),
+    "gim": {"scaled_dot_product_attention", "gelu", "tanh"},
 }
 
 

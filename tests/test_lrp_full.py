@@ -13,7 +13,7 @@ from relprop.attribution import attribute
 from relprop.errors import InputError
 from relprop.targets import Several
 
-RULES = ("lrp_conservative", "lrp_carried", "attn_lrp")
+RULES = ("lrp_conservative", "lrp_carried", "lrp_softmax", "lrp_gamma", "attn_lrp")
 BLOCKS: dict[str, Callable[[Any], Sequence[nn.Module]]] = {
     "BertForSequenceClassification": lambda model: model.bert.encoder.layer,
     "GPT2ForSequenceClassification": lambda model: model.transformer.h,

@@ -16,7 +16,7 @@ from relprop.engine.observer import Observer
 from relprop.engine.propagation import Propagation
 from relprop.errors import UnruledOpError
 from relprop.rulebook import attention, elementwise
-from relprop.rulebook.rulesets import RULESETS, RuleSet, ruleset
+from relprop.rulebook.rulesets import RULESETS, RuleSet, gamma_rules, ruleset
 
 INF = math.inf
 GRADIENT_CARRYING = [name for name, rules in RULESETS.items() if rules.carries == "gradient"]
@@ -146,7 +146,7 @@ def test_attention_of_three_dimensions() -> None:
 
 
 @pytest.mark.parametrize("name", ATTENTION)
-@pytest.mark.parametrize("rules", ["lrp_ah", "lrp_conservative", "attn_lrp"])
+@pytest.mark.parametrize("rules", ["lrp_ah", "lrp_conservative", "lrp_softmax", "lrp_gamma", "attn_lrp", "gim"])
 def test_fused_equals_eager(rules: str, name: str) -> None:
     """A model gets the same relevance whether its attention is fused or written out."""
     q, k, v, options = attention_case(name)
@@ -155,15 +155,16 @@ def test_fused_equals_eager(rules: str, name: str) -> None:
     assert all(close(a, b, 1e-10) for a, b in zip(fused, eager, strict=True))
 
 
+@pytest.mark.parametrize("rules", ["attn_lrp", "lrp_softmax", "gim"])
 @pytest.mark.parametrize("dead", ["query", "key", "value", "query, key", "key, value"])
-def test_attn_lrp_fused_equals_eager_where_a_part_is_constant(dead: str) -> None:
+def test_fused_equals_eager_where_a_part_is_constant(dead: str, rules: str) -> None:
     """Learned queries (Perceiver) or a constant memory: a constant factor takes no share, fused or not."""
     parts = {"query": rand(1, 2, N, D, seed=1), "key": rand(1, 2, N, D, seed=2), "value": rand(1, 2, N, D, seed=3)}
     constant = {name: parts.pop(name) for name in dead.split(", ")}
 
     def attend(function: Callable[..., Tensor]) -> list[Tensor]:
         live = list(parts)
-        return back("attn_lrp", lambda *x: function(**constant, **dict(zip(live, x, strict=True))), *parts.values())[1]
+        return back(rules, lambda *x: function(**constant, **dict(zip(live, x, strict=True))), *parts.values())[1]
 
     fused, eager = attend(F.scaled_dot_product_attention), attend(ops.plain_attention)
     assert all(close(a, b, 1e-10) for a, b in zip(fused, eager, strict=True))
@@ -557,6 +558,152 @@ def test_addcmul_is_a_sum_and_a_product(live: str) -> None:
     fused = run(lambda x, a, b: torch.addcmul(x, a, b, value=0.7))
     spelled = run(lambda x, a, b: x + 0.7 * (a * b))
     assert all(close(one, other) for one, other in zip(fused, spelled, strict=True))
+
+
+# Softmax rules, and the gamma rule.
+
+
+def slow_secant(x: list[float], g: list[float]) -> list[float]:
+    """The gradient of one row of logits: (p - u) / (log p - log u) in place of p, number by number."""
+    total, n = sum(map(math.exp, x)), len(x)
+    p = [math.exp(one) / total for one in x]
+    mean = [(one - 1 / n) / (math.log(one) - math.log(1 / n)) for one in p]
+    centre = sum(a * b for a, b in zip(mean, g, strict=True)) / sum(mean)
+    return [a * (b - centre) for a, b in zip(mean, g, strict=True)]
+
+
+def slow_tempered(x: list[float], g: list[float]) -> list[float]:
+    """[GIM]: twice the gradient of softmax(x / 2)."""
+    p = torch.tensor(x).double().requires_grad_()
+    (found,) = torch.autograd.grad((p / 2).softmax(-1), p, torch.tensor(g).double())
+    return [2 * float(one) for one in found]
+
+
+@pytest.mark.parametrize(("rules", "slow"), [("lrp_softmax", slow_secant), ("gim", slow_tempered)])
+@pytest.mark.parametrize("dim", [0, -1])
+def test_softmax_rules(rules: str, slow: Callable[..., list[float]], dim: int) -> None:
+    x, seed = 3 * rand(4, 5), rand(4, 5, seed=1)
+    y, (to_x,) = back(rules, lambda x: x.softmax(dim), x, seed=seed)
+    rows, seeds = (one.movedim(dim, -1).tolist() for one in (x, seed))
+    expected = torch.tensor([slow(row, one) for row, one in zip(rows, seeds, strict=True)]).double().movedim(-1, dim)
+    assert torch.equal(y, x.softmax(dim))
+    assert close(to_x, expected, 1e-6)
+    _, (of_softmin,) = back(rules, lambda x: F.softmin(-x, dim), x, seed=seed)
+    assert close(of_softmin, to_x)
+
+
+def test_a_softmax_gives_its_logits_what_it_adds_to_equal_weights() -> None:
+    """sum x dx = sum g (p - u), whatever is added to the logits; hidden ones take no part."""
+    x, g = 4 * rand(3, 6), rand(3, 6, seed=1)
+    hidden = torch.zeros(6).double().masked_fill(torch.tensor([0, 0, 1, 0, 1, 0]).bool(), -INF)
+    for shift in (0.0, 100.0):
+        p, (to_x,) = back("lrp_softmax", lambda x, shift=shift: (x + shift + hidden).softmax(-1), x, seed=g)
+        assert close((x * to_x).sum(-1), (g * (p - (p > 0) / 4.0)).sum(-1), 1e-10)
+        assert not to_x[:, hidden < 0].any()
+    equal = torch.zeros(1, 6).double()
+    assert not (equal * back("lrp_softmax", lambda x: x.softmax(-1), equal)[1][0]).any()
+
+
+def test_a_softmax_in_several_calls_is_refused_or_told() -> None:
+    """Its logits are not at hand. As exponentials they are gates, and the mode says so."""
+    x = rand(3, 4).requires_grad_()
+    with pytest.raises(UnruledOpError, match="written out in several calls"), Propagation(ruleset("lrp_softmax")):
+        x.log_softmax(-1).exp()
+    with Propagation(ruleset("lrp_softmax")) as mode:
+        e = x.exp()
+        e / e.sum(-1, keepdim=True) * x
+    assert any("could not be recognised as that of a softmax" in one for one in mode.warnings)
+
+
+ATTENTION_SPELLED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "fused": F.scaled_dot_product_attention,
+    "written out": ops.plain_attention,
+    "einsum": lambda q, k, v: torch.einsum("bhij,bhjd->bhid", torch.softmax(q @ k.mT / D**0.5, -1), v),
+    "transposed": lambda q, k, v: (v.mT @ torch.softmax(k @ q.mT / D**0.5, -2)).mT,
+    "three dimensions": lambda q, k, v: torch.bmm(
+        torch.softmax(q @ k.mT / D**0.5, -1).flatten(0, 1), v.flatten(0, 1)
+    ).view_as(q),
+}
+
+
+@pytest.mark.parametrize("spelled", ATTENTION_SPELLED)
+def test_attention_by_the_softmax_rule(spelled: str) -> None:
+    """Values get what they give under equal weights, and half of the rest; queries and keys a quarter of that each."""
+    q, k, v, seed = (rand(B, H, N, D, seed=i) for i in range(4))
+    y, shares = back("lrp_softmax", ATTENTION_SPELLED[spelled], q, k, v, seed=seed)
+    p = slow_weights(q, k, torch.ones(B, H, N, N), torch.zeros(B, H, N, N), D**-0.5)
+    to_v, to_q, to_k = torch.zeros_like(v), torch.zeros_like(q), torch.zeros_like(k)
+    for b, h, i in itertools.product(range(B), range(H), range(N)):
+        logits = [float(q[b, h, i] @ k[b, h, j]) * D**-0.5 for j in range(N)]
+        s = slow_secant(logits, [float(seed[b, h, i] @ v[b, h, j]) for j in range(N)])
+        for j in range(N):
+            to_v[b, h, j] += (p[b, h, i, j] + 1 / N) / 2 * seed[b, h, i]
+            to_q[b, h, i] += s[j] * D**-0.5 / 4 * k[b, h, j]
+            to_k[b, h, j] += s[j] * D**-0.5 / 4 * q[b, h, i]
+    assert close(y, p @ v)
+    assert all(close(a, b, 1e-10) for a, b in zip(shares, (to_q, to_k, to_v), strict=True))
+    relevance = sum((x * share).sum() for x, share in zip((q, k, v), shares, strict=True))
+    assert close(relevance, (seed * y).sum(), 1e-10)  # nothing is lost
+
+
+def test_a_product_without_weights_is_in_equal_shares() -> None:
+    a, b = rand(3, 4), rand(4, 5, seed=1)
+    for product in (torch.matmul, lambda a, b: torch.einsum("ij,jk->ik", a, b)):
+        found = back("lrp_softmax", product, a, b)[1]
+        assert all(
+            close(one, other) for one, other in zip(found, back("lrp_conservative", product, a, b)[1], strict=True)
+        )
+
+
+def slow_gamma(x: Tensor, w: Tensor, g: Tensor, gamma: float) -> Tensor:
+    """Relevance x * gradient of one linear layer, product by product. x [n], w [m, n], g [m]."""
+    relevance = torch.zeros_like(x)
+    for i in range(len(w)):
+        products = [float(x[j] * w[i, j]) for j in range(len(x))]
+        z = sum(products)
+        raised = [one * (1 + gamma) if one * z > 0 else one for one in products]
+        for j in range(len(x)):
+            relevance[j] += raised[j] / sum(raised) * z * float(g[i])
+    return relevance
+
+
+GAMMA_LINEAR: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "linear": F.linear,
+    "matmul": lambda x, w, b: x @ w.T,
+    "addmm": lambda x, w, b: torch.addmm(b, x.flatten(0, -2), w.T).unflatten(0, x.shape[:-1]),
+}
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.05, 1.0])
+@pytest.mark.parametrize("name", GAMMA_LINEAR)
+def test_gamma_linear(name: str, gamma: float) -> None:
+    x, w, b, g = rand(2, 3, 12), rand(5, 12, seed=1), rand(5, seed=2), rand(2, 3, 5, seed=3)
+    f = GAMMA_LINEAR[name]
+    y, (to_x,) = back(gamma_rules(gamma), lambda x: f(x, w, b), x, seed=g)
+    expected = [slow_gamma(row, w, one, gamma) for row, one in zip(x.flatten(0, 1), g.flatten(0, 1), strict=True)]
+    assert torch.equal(y, f(x, w, b))
+    assert close(x * to_x, torch.stack(expected).view_as(x), 1e-10)
+    assert close((x * to_x).sum(), (g * (x @ w.T)).sum(), 1e-10)  # the bias keeps its own share
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2}, {"padding": 1}, {"groups": 2}])
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_gamma_convolution(options: dict[str, int], dimensions: int) -> None:
+    conv = {1: F.conv1d, 2: F.conv2d}[dimensions]
+    x = rand(2, 2, *(4,) * dimensions)
+    w = rand(4, 2 // options.get("groups", 1), *(2,) * dimensions, seed=1)
+    y, (to_x,) = back(gamma_rules(0.3), lambda x: conv(x, w, rand(4, seed=2), **options), x)
+    g = rand(*y.shape, seed=99)
+    units = torch.eye(x[0].numel(), dtype=x.dtype).view(-1, *x.shape[1:])
+    matrix = conv(units, w, None, **options).flatten(1).T
+    for i in range(2):
+        found = (x[i] * to_x[i]).flatten()
+        assert close(found, slow_gamma(x[i].flatten(), matrix, g[i].flatten(), 0.3), 1e-10)
+
+
+def test_gamma_of_an_output_of_zero_gives_nothing() -> None:
+    x = torch.tensor([[1.0, -1.0]]).double()
+    assert not back(gamma_rules(0.5), lambda x: F.linear(x, torch.ones(1, 2).double()), x)[1][0].any()
 
 
 # The relevance-carrying rules of [Chefer21].

@@ -20,7 +20,8 @@ from relprop.engine.refusals import opaque_functions
 from relprop.engine.saved_tensors import address
 from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING
-from relprop.rulebook.rulesets import Carries, RuleSet
+from relprop.rulebook.rulesets import Carries, Expand, RuleSet
+from relprop.rulebook.softmax import AT_REST
 from relprop.types import Entry, Kind, Ledger
 
 Hook = Callable[[Tensor | None], None]
@@ -76,7 +77,8 @@ class LedgerKeeper(Observer):
         return result
 
     def _new_account(self, op: Op) -> _Account:
-        rest: Kind = "constant" if op.name in AFFINE and op.name not in _NOT_LINEAR else "unexplained"
+        affine = (op.name in AFFINE and op.name not in _NOT_LINEAR) or self._rests(op)
+        rest: Kind = "constant" if affine else "unexplained"
         module, name = self._names.current_module(), op.name
         if self._named_constant:
             module, _, name = self._named_constant.rpartition(".")
@@ -84,6 +86,11 @@ class LedgerKeeper(Observer):
         account = _Account(module, name, rest if self._carries == "gradient" else "unexplained")
         self._accounts.append(account)
         return account
+
+    def _rests(self, op: Op) -> bool:
+        """Whether the operation's rule leaves to a constant what the operation gives at rest."""
+        rule = self._rules.get(op.name)
+        return (rule.fused if isinstance(rule, Expand) else rule) in AT_REST
 
     def _aliased(self, values: tuple[Any, ...], account: _Account, aliases: dict[int, Tensor]) -> tuple[Any, ...]:
         """An alias per live tensor, so that what flows back to it from this call alone can be read.

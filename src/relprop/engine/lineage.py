@@ -56,9 +56,8 @@ class Lineage:
         self._follows = self._ratios or rules.carries == "relevance"
         self.needed = self._follows or "softmax" in rules or "rsqrt" in rules
         # Where a softmax that is not recognised would flow back by another rule than its own.
-        self._differs = rules.carries == "relevance" or (
-            "exp" not in rules and ("softmax" in rules or rules.get("div") is quotient)
-        )
+        apart = rules.get("exp") is not rules["softmax"] if "softmax" in rules else "exp" not in rules
+        self._differs = rules.carries == "relevance" or (apart and ("softmax" in rules or rules.get("div") is quotient))
         self._sums: dict[int, str] = {}  # sums of exponentials that are no softmax's yet, and where
 
     def note(self, tensor: Tensor) -> Note | None:

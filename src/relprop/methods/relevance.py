@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ from relprop.methods.unit_scores import (
 )
 from relprop.registry import METHODS
 from relprop.rulebook import rulesets
+from relprop.rulebook.gamma import GAMMA
 from relprop.rulebook.pixels import down_to_pixels
 from relprop.rulebook.rulesets import RuleSet
 from relprop.types import Attribution
@@ -77,11 +79,50 @@ lrp_carried = _method(
     "`lrp_conservative`, but what a LayerNorm's bias would take goes to the input that it normalises.",
     "relprop",
 )
+lrp_softmax = _method(
+    rulesets.lrp_softmax,
+    "`lrp_conservative`, but a softmax passes its relevance on to queries and keys; the ledger closes.",
+    "relprop, after Achtibat et al. 2024",
+)
 attn_lrp = _method(
     rulesets.attn_lrp,
     "Softmax linearised, products in equal shares, norms and activations passing relevance on.",
     "Achtibat et al. 2024, AttnLRP",
 )
+gim = _method(
+    rulesets.gim,
+    "Input x gradient with 1/std constant, products in equal shares, and the softmax's gradient at temperature 2.",
+    "Edin et al. 2025, GIM",
+)
+
+
+@METHODS.register(
+    family="relevance",
+    signed=True,
+    gradients=True,
+    additive=True,
+    several=True,
+    citation="Montavon et al. 2019, as in Achtibat et al. 2024",
+)
+def lrp_gamma(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    gamma: float = GAMMA,
+    at: At | None = None,
+    checkpoint: bool = False,
+    ledger: bool = False,
+) -> Attribution:
+    """`lrp_conservative` with the gamma rule: in layers, products with the output's own sign weigh 1 + gamma.
+
+    In linear layers and convolutions z = xW, relevance is shared in proportion to x_j w_j, and to (1 + gamma) x_j w_j
+    where this product has the sign of z; biases keep their own share. gamma = 0 is `lrp_conservative`.
+    """
+    if not 0 <= gamma < math.inf:
+        raise InputError(f"gamma is a number of at least 0, got {gamma}")
+    rules = rulesets.gamma_rules(float(gamma))
+    return input_relevance(model, inputs, target, rules, "lrp_gamma", at=at, checkpoint=checkpoint, ledger=ledger)
 
 
 @METHODS.register(

@@ -47,6 +47,11 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
     return product if bias is None else product + bias
 
 
+def softmin(x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:
+    """`F.softmin`: the softmax of -x."""
+    return F.softmax(-x, dim, _stacklevel, dtype)
+
+
 def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """`torch.split` as single slices: autograd lets a model write to these in place."""
     sizes = split_size_or_sections

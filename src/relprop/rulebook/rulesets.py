@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Literal
 
 from relprop import ops
 from relprop.errors import unknown_name
-from relprop.rulebook import attention, elementwise, expansions, norm, product, quantised, recurrent, zplus, zplus_sums
+from relprop.rulebook import (
+    attention,
+    elementwise,
+    expansions,
+    gamma,
+    norm,
+    product,
+    quantised,
+    recurrent,
+    softmax,
+    zplus,
+    zplus_sums,
+)
+from relprop.rulebook.linear_operations import HARMLESS, LINEAR
 from relprop.rulebook.relevance_flow import DEFAULT, FlowSettings, Phase
 from relprop.rulebook.zplus_attention import zplus_attention
 
@@ -99,11 +112,11 @@ class RuleSet(Mapping[str, Any]):
 
         The gradient conserves it where the operation is linear, or selects; of anything else this is to be told.
         """
-        return self.conserves and operation not in self and operation not in _LINEAR
+        return self.conserves and operation not in self and operation not in LINEAR
 
     def lacks(self, operation: str) -> bool:
         """Whether this kind of attention, softmax or norm has no rule here, although other kinds have one."""
-        if operation in self or operation in _HARMLESS:
+        if operation in self or operation in HARMLESS:
             return False
         attention = "scaled_dot_product_attention" in self and "attention" in operation
         softmax = "softmax" in self and "softmax" in operation
@@ -111,38 +124,6 @@ class RuleSet(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"RuleSet({self.name!r}, {len(self)} rules, carries {self.carries})"
-
-
-# Operations that are linear in their live tensors, or that only select from them: their gradient conserves relevance.
-_LINEAR = {
-    "view", "view_as", "reshape", "reshape_as", "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis",
-    "t", "T", "mT", "H", "mH", "getitem", "select", "narrow", "slice", "squeeze", "unsqueeze", "flatten", "unflatten",
-    "ravel", "expand", "expand_as", "broadcast_to", "broadcast_tensors", "tensor_split", "split_with_sizes", "cat",
-    "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "column_stack", "contiguous", "clone", "to",
-    "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda", "index_select", "gather",
-    "take_along_dim", "take", "masked_select", "roll", "rot90", "flip", "fliplr", "flipud", "tril", "triu",
-    "diagonal", "diag", "diag_embed", "diagflat", "trace", "unfold", "fold", "repeat", "repeat_interleave", "tile",
-    "index_put", "index_add", "index_copy", "index_fill", "scatter", "scatter_add", "scatter_reduce",
-    "masked_scatter", "slice_scatter", "select_scatter", "copy", "where", "masked_fill", "pad", "alias", "detach",
-    "data", "real", "imag", "view_as_real", "view_as_complex", "conj", "resolve_conj", "resolve_neg",
-    "nan_to_num", "dropout", "alpha_dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d", "atleast_1d",
-    "atleast_2d", "atleast_3d", "meshgrid", "rounding", "activation", "add", "sub", "rsub", "neg", "positive", "sum",
-    "mean", "nansum", "nanmean", "cumsum", "addcmul", "max", "min", "amax", "amin", "maximum", "minimum", "fmax",
-    "fmin", "topk", "sort", "msort", "kthvalue", "median", "nanmedian", "mode", "cummax", "cummin", "avg_pool1d",
-    "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "max_pool1d",
-    "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "interpolate",
-    "upsample", "upsample_nearest", "upsample_bilinear", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "fft_fft", "fft_ifft", "fft_rfft", "fft_irfft",
-    "fft_fft2", "fft_ifft2", "fft_rfft2", "fft_irfft2", "fft_fftn", "fft_ifftn", "fft_rfftn", "fft_irfftn",
-    "fft_fftshift", "fft_ifftshift", "stft", "istft", "batch_norm", "native_batch_norm", "embedding", "embedding_bag",
-    "one_hot", "nll_loss", "checkpoint", "as_strided", "requires_grad_", "complex", "len", "size", "dim",
-    "is_floating_point", "segment_reduce", "sparse_mm", "block_diag", "cartesian_prod", "combinations", "lerp",
-    "equal_shares", "same_root_sum", "centre", "shift", "norm_bias", ops.OPENED, *ops.SOFT_MAXIMA,
-    "cdist",  # a length of a difference: of degree 1
-}  # fmt: skip
-
-# Linear in eval mode, or only the last operation of a model.
-_HARMLESS = {"batch_norm", "native_batch_norm", "weight_norm", *ops.SOFT_MAXIMA}
 
 
 def _consistent(rules: Mapping[str, Rule | Expand]) -> dict[str, Rule | Expand]:
@@ -289,6 +270,47 @@ attn_lrp = RuleSet(
     {**_homogeneous, **_ln, "pow": elementwise.power, "scaled_dot_product_attention": attention.shared_weights},
 )
 
+# `lrp_conservative`, but a softmax passes relevance on to its logits, and so to queries and keys.
+lrp_softmax = RuleSet(
+    "lrp_softmax",
+    {
+        **lrp_conservative,
+        "softmax": softmax.secant_softmax,
+        "softmin": Expand(expansions.softmin),
+        "matmul": softmax.matmul,
+        "einsum": softmax.einsum,
+        "scaled_dot_product_attention": Expand(ops.plain_attention, fused=softmax.secant_attention),
+    },
+)
+
+
+@cache  # one rule set per gamma: passes are shared where rule sets are the same
+def gamma_rules(value: float) -> RuleSet:
+    """`lrp_conservative` with the gamma rule in linear layers and convolutions."""
+    layer, matmul = partial(gamma.layer, gamma=value), partial(gamma.matmul, gamma=value)
+    layers = _all(["linear", "conv1d", "conv2d", "conv3d"], layer)
+    return RuleSet("lrp_gamma", {**lrp_conservative, **layers, "matmul": matmul})
+
+
+lrp_gamma = gamma_rules(gamma.GAMMA)
+
+# [GIM]: 1/std constant, products in equal shares, the softmax at temperature 2; activations keep their gradient.
+gim = RuleSet(
+    "gim",
+    {
+        **_ln,
+        **_all(_products, product.equal_shares),
+        "addmm": Expand(ops.addmm),
+        "bilinear": Expand(expansions.bilinear),
+        "glu": Expand(ops.glu),
+        **_ADDITIONS,
+        "multi_head_attention_forward": Expand(ops.multi_head_attention),
+        "softmax": softmax.tempered_softmax,
+        "softmin": Expand(expansions.softmin),
+        "scaled_dot_product_attention": Expand(ops.plain_attention, fused=softmax.tempered_attention),
+    },
+)
+
 _moves = [
     "view", "view_as", "reshape", "reshape_as", "transpose", "swapaxes", "swapdims", "permute", "movedim", "t",
     "T", "mT", "H", "mH", "getitem", "select", "narrow", "slice", "squeeze", "unsqueeze", "flatten", "unflatten",
@@ -354,7 +376,10 @@ log_outputs = RuleSet("log_outputs", {"log_softmax": elementwise.logit_of_log_so
 
 RULESETS = {
     rules.name: rules
-    for rules in (gradient, lrp_ah, lrp_ln, lrp_ah_ln, lrp_conservative, lrp_carried, attn_lrp, zplus_rules)
+    for rules in (
+        gradient, lrp_ah, lrp_ln, lrp_ah_ln, lrp_conservative, lrp_carried, lrp_softmax, lrp_gamma, attn_lrp, gim,
+        zplus_rules,
+    )
 }  # fmt: skip
 
 
