@@ -10,10 +10,14 @@ from relprop.registry import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WALKS = ROOT / "docs" / "walks.md"  # its commands and its Python go together: test_walks.py runs both
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.name)
+RUN = [page for page in PAGES if page != WALKS and BLOCK.search(page.read_text())]
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a page, in order, in one namespace and an empty folder."""
     monkeypatch.chdir(tmp_path)

@@ -63,5 +63,5 @@ def causes(one: GenerationMap, row: int, laid: Sequence[Cell], count: int = CAUS
 
 
 def laid_out(one: GenerationMap) -> list[Cell]:
-    """One cell a unit, shaded by the sums."""
+    """One cell per unit, shaded by the sums."""
     return [cell for cell in cells(totals(one)) if cell is not SEPARATOR]

@@ -1,4 +1,4 @@
-// The heat maps side by side, one panel a method. What is looked at in one is shown in all.
+// The heat maps side by side, one panel per method. What is looked at in one is shown in all.
 
 import { bothMap, partsOf } from './both_map.js';
 import { byId, make, table, titleOf, unfolding } from './dom.js';
