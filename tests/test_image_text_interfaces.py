@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator
 from io import BytesIO, StringIO
@@ -15,6 +16,8 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
+import page_for_tests
+from page_for_tests import file, panel, shown, visit
 from relprop import Explainer
 from relprop.cli import app
 from relprop.errors import InputError
@@ -22,6 +25,8 @@ from relprop.explanation import Explanation, save
 from relprop.render.together.terminal import terminal
 from serving_for_tests import patient, serving
 from vision_language_models import QUESTION, model_and_processor, picture
+
+browser = page_for_tests.browser  # a fixture
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +74,7 @@ def test_command_line_refuses(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Any]:
-    models = {name: Explainer(*model_and_processor(name)) for name in ("clip", "vilt")}
+    models = {name: Explainer(*model_and_processor(name)) for name in ("clip", "vilt", "llava", "qwen2_vl")}
     with serving(models, limits=patient()) as running:
         running.wait()
         yield running
@@ -99,6 +104,85 @@ def test_service(service: Any) -> None:
     assert answer.status == 200
     page = service.post("/v1/models/vilt:render", {"instances": [{**single, "text": QUESTION}], "format": "html"})
     assert b"data-name" in page.content
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_vl"])
+def test_service_explains_what_is_written(service: Any, name: str) -> None:
+    """Token by token over patches and words, as Python does."""
+    about = service.get(f"/v1/models/{name}").json
+    assert (about["kind"], about["input"], about["writes"]) == ("pairs", "both", True)
+    instance = {"image": {"b64": b64(picture())}, "text": QUESTION}
+    own = Explainer(*model_and_processor(name))((picture(), QUESTION), generate=3)
+    body = {"instances": [instance], "parameters": {"generate": 3}}
+    found = service.post(f"/v1/models/{name}:explain", body).json["explanations"][0]
+    loaded = Explanation.from_json(json.dumps(found), image=picture())
+    assert [step.tokens for step in loaded.steps] == [step.tokens for step in own.steps]
+    assert loaded.matrix == pytest.approx(own.matrix, abs=1e-9)
+    page = service.post(f"/v1/models/{name}:render", {**body, "format": "html"})
+    assert b"data-name" in page.content
+    both = {**body, "parameters": {"generate": 3, "target": "red"}}
+    assert 'leave out "target"' in service.post(f"/v1/models/{name}:explain", both).json["error"]
+
+
+def test_service_bounds_what_is_written() -> None:
+    """Before it starts: by the tokens that are written, the patches and words, and the picture's pixels."""
+    instance = {"image": {"b64": b64(picture())}, "text": QUESTION}
+    with serving({"vlm": Explainer(*model_and_processor("qwen2_vl"))}, limits=patient(work=2000, pixels=2000)) as live:
+        live.wait()
+
+        def answer(generate: int, size: tuple[int, int] = (48, 32)) -> Any:
+            sent = {**instance, "image": {"b64": b64(picture(size=size))}}
+            return live.post("/v1/models/vlm:explain", {"instances": [sent], "parameters": {"generate": generate}})
+
+        assert answer(1).status == 200
+        many = answer(20)
+        assert (many.status, "20 passes over up to" in many.json["error"]) == (413, True)
+        assert answer(201).status == 422
+        large = answer(1, (80, 60))
+        assert (large.status, "80 x 60 pixels" in large.json["error"]) == (413, True)
+
+
+def test_page_shows_what_is_written_of_a_picture(browser: Any, service: Any, tmp_path: Path) -> None:
+    """A written token colours patches and words, a patch and a word the written tokens."""
+    with visit(browser, service, "#model=llava") as page:
+        shown(page, re.compile("^Drop or choose"))
+        assert page.locator("#pair-fold").is_hidden()
+        page.click("#methods-fold summary")
+        page.uncheck("input[value=rollout]")
+        page.uncheck("input[value=gradient_x_input]")
+        page.fill("#text", QUESTION)
+        page.fill("#generate", "3")
+        page.check("input[value=pieces]")
+        page.set_input_files("#picture", file(picture()))
+        one = panel(page, "lrp_conservative")
+        one.locator(".unit.written").nth(2).wait_for()
+        own = Explainer(*model_and_processor("llava"))((picture(), QUESTION), generate=3)
+
+        def look() -> tuple[str, list[str]]:
+            drawn = one.locator("canvas").evaluate("e => e.toDataURL()")
+            units = one.locator(".unit").evaluate_all("all => all.map((e) => e.style.getPropertyValue('--light'))")
+            return drawn, units
+
+        sums, written = look(), one.locator(".unit.written")
+        assert written.count() == 3
+        written.nth(1).hover()
+        second = look()
+        assert second[0] != sums[0]
+        assert second[1] != sums[1]
+        assert one.locator(".readout").text_content().startswith(own.steps[1].target)
+        written.nth(1).click()  # stays chosen while the pointer is elsewhere
+        page.locator("h1").hover()
+        assert look() == second
+        page.keyboard.press("ArrowRight")
+        assert one.locator(".readout").text_content().startswith(own.steps[2].target)
+        page.screenshot(path=tmp_path / "written.png", full_page=True)
+        page.locator("h1").click()
+        one.locator(".picture").hover()
+        patch = look()
+        assert patch[0] == sums[0]
+        assert [a == b for a, b in zip(patch[1], sums[1], strict=True)][:-3] == [True] * (len(sums[1]) - 3)
+        assert patch[1][-3:] != sums[1][-3:]
+        assert re.match(r"row \d, column \d: ", one.locator(".readout").text_content())
 
 
 def test_service_refuses(service: Any) -> None:

@@ -156,6 +156,14 @@ class ImageTextReader(ProductReader):
         merged = super().inputs(rows)
         return {IDS: merged.pop(IDS), **merged}
 
+    def size(self, row: RowTuple) -> int:
+        """How many tokens and patches the model reads; several tokens hold the places of patches."""
+        picture, text = row
+        vision = config_value(self.model, "vision_config")
+        side = getattr(vision, "patch_size", None) or config_value(self.model, "patch_size")
+        numbers = picture.inputs[PIXELS].numel()
+        return len(text.units) + (numbers // (3 * side**2) if isinstance(side, int) and side else 0)
+
     @property
     def placeholder(self) -> tuple[int, str] | None:
         """The token that holds the picture's place in the text, where the model has one."""

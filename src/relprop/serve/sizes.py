@@ -13,6 +13,7 @@ from relprop.model_config import config_value
 from relprop.readers.choices import ChoiceReader
 from relprop.readers.document import DocumentReader
 from relprop.readers.encoder import EncoderReader
+from relprop.readers.image_text import ImageTextReader
 from relprop.readers.text import TextReader
 from relprop.serve.body import ExplainRequest
 from relprop.serve.instances import atoms_and_bonds, texts_in
@@ -53,15 +54,19 @@ class InputSizes:
                 [(value[0], one) for one in value[1]] if isinstance(self._reader, ChoiceReader) else texts_in(value)
             )
             return sum(len(self._reader.read(one).units) for one in single)
+        if isinstance(self._reader, ImageTextReader):
+            picture, texts = value[0], texts_in(value[1])
+            return sum(self._reader.size(self._reader.read((picture, text))) for text in texts)
         if isinstance(self._reader, DocumentReader) and isinstance(value, tuple):
             return max(len(window.units) for window in self._reader.windows(*value))
         return len(self._reader.read(value).units) if isinstance(self._reader, TextReader) else self.at_most(value)
 
     def check(self, request: ExplainRequest, values: Sequence[Any], limits: Limits) -> None:
         """Raises if an input has too many tokens, or the request takes too much work."""
+        pairs = isinstance(self._reader, ImageTextReader)  # their patches are known only when they are read
         most = limits.tokens if isinstance(self._reader, TextReader) else math.inf
         units = [self.at_most(value) for value in values]
-        if max(units) <= most and self._work(request, units) <= limits.work:
+        if max(units) <= most and self._work(request, units) <= limits.work and not pairs:
             return
         units = [self.units(value) for value in values]
         if max(units) > most:

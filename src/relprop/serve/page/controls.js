@@ -72,7 +72,7 @@ export function fit(about) {
   byId('generate-field').hidden = !about.writes;
   byId('text-name').textContent = reads.text ?? '';
   byId('pair-name').textContent = reads.pair ?? '';
-  byId('pair-fold').hidden = !reads.pair;
+  byId('pair-fold').hidden = !reads.pair || (kind === 'pairs' && about.writes); // it writes of one text at a time
   byId('pair-fold').open = PAIRED.includes(kind) || Boolean(byId('pair').value);
   byId('target-field').hidden = false;
   fitTargets(about);

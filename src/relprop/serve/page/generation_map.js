@@ -40,12 +40,12 @@ export function generationMap(explanation, signed, pointed) {
 }
 
 /** A written token, its number, how likely it was, and which other one was likeliest. */
-function told({ target, value, probability, runner_up: other, runner_up_probability: share }) {
+export function told({ target, value, probability, runner_up: other, runner_up_probability: share }) {
   const next = other ? `, then ${visible(other)} ${percent(share)}` : '';
   return `${visible(target)} = ${unsigned(value)} (${percent(probability)}${next})`;
 }
 
-function causes(scores, names, signed) {
+export function causes(scores, names, signed) {
   const order = scores.map((score, i) => [score, i]).filter(([score]) => score)
     .sort(([one], [other]) => Math.abs(other) - Math.abs(one));
   return order.slice(0, CAUSES)

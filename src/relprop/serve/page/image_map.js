@@ -22,15 +22,23 @@ export function imageMap(explanation, signed, pointed, bitmap) {
   // A step of an arrow key is one patch; the picture may reach beyond what the model sees.
   const [left, top, right, bottom] = frame.map((edge, i) => edge / size[i % 2]);
   plane(element, { x: columns / (right - left), y: rows / (bottom - top) }, pointed);
+  /** The patch at a place of the picture; null where the model does not see. */
+  const cellAt = (place) => {
+    const [column, row] = [(place.x - left) / (right - left) * columns, (place.y - top) / (bottom - top) * rows]
+      .map(Math.floor);
+    return column < 0 || row < 0 || column >= columns || row >= rows ? null : { row, column };
+  };
   return {
     element,
+    cellAt,
+    /** Other scores of the same patches; full colour is `bound`. */
+    repaint: (others, bound) => paint(canvas, bitmap, { ...explanation, scores: others }, signed, bound),
     show(place) {
-      spot.hidden = place === null;
-      if (place === null) return '';
-      const [column, row] = [(place.x - left) / (right - left) * columns, (place.y - top) / (bottom - top) * rows]
-        .map(Math.floor);
-      spot.hidden = column < 0 || row < 0 || column >= columns || row >= rows;
-      if (spot.hidden) return 'not seen by the model';
+      const cell = place && cellAt(place);
+      spot.hidden = !cell;
+      if (!place) return '';
+      if (!cell) return 'not seen by the model';
+      const { row, column } = cell;
       const edges = { left: left + (right - left) * column / columns, width: (right - left) / columns,
         top: top + (bottom - top) * row / rows, height: (bottom - top) / rows };
       for (const [name, share] of Object.entries(edges)) spot.style.setProperty(name, `${100 * share}%`);
@@ -62,12 +70,11 @@ function pictured(canvas, bitmap) {
   return pen;
 }
 
-function paint(canvas, bitmap, explanation, signed) {
+function paint(canvas, bitmap, explanation, signed, bound = boundOf(explanation.scores.flat())) {
   const { scores, frame, size } = explanation;
   const pen = pictured(canvas, bitmap);
   const image = pen.getImageData(0, 0, canvas.width, canvas.height);
   const film = filmOf(signed);
-  const bound = boundOf(scores.flat());
   const across = weights(canvas.width, scores[0].length, frame[0] / size[0], frame[2] / size[0]);
   const down = weights(canvas.height, scores.length, frame[1] / size[1], frame[3] / size[1]);
   for (let y = 0, at = 0; y < canvas.height; y += 1) {

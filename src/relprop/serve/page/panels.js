@@ -11,14 +11,17 @@ import { problem } from './problem.js';
 import { severalMaps, singles } from './several_maps.js';
 import { textMap } from './text_map.js';
 import { number, visible } from './words.js';
+import { isWrittenOfPicture, writtenBothMap } from './written_both_map.js';
 
-const MAPS = { image: imageMap, graph: graphMap, text: textMap, pairs: pairMap, both: bothMap, written: generationMap };
+const MAPS = { image: imageMap, graph: graphMap, text: textMap, pairs: pairMap, both: bothMap, written: generationMap,
+  writtenBoth: writtenBothMap };
 
 /** What draws an explanation: a picture with its text and a text that was written here, what else has parts the
  * service, but for those of several maps. */
 function kindOf(explanation) {
   const { kind, parts, steps } = explanation;
   if (isWritten(explanation)) return 'written';
+  if (isWrittenOfPicture(explanation)) return 'writtenBoth';
   if (!parts) return kind ?? 'text';
   const kinds = parts.map((part) => part.kind);
   return !steps?.length && kinds[0] === 'image' && kinds.slice(1).every((one) => one === 'text') ? 'both' : 'drawn';
