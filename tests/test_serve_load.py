@@ -19,7 +19,7 @@ from relprop.deadline import check_deadline
 from relprop.errors import InputError
 from relprop.explainer import Explainer
 from relprop.registry import METHODS
-from relprop.serve import Limits
+from relprop.serve import Limits, routes
 from relprop.serve.body import ExplainRequest
 from relprop.serve.limits import RefusedError
 from relprop.serve.models import ServedModel
@@ -555,6 +555,33 @@ def test_health_answers_while_the_model_works(explainer: Explainer) -> None:
             assert live.get("/v2/health/ready").json == {"ready": True}
             gate.go.set()
             assert asked.result().status == 200
+
+
+def test_health_answers_while_a_large_body_is_read(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the three steps of reading is taken in a thread; of a small body, at once."""
+    gate, threads = Gate(), set[str]()
+
+    def slowly(read: Callable[..., Any]) -> Callable[..., Any]:
+        def reads(*given: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            gate.wait()
+            return read(*given)
+
+        return reads
+
+    for name in ("validated_body", "explain_request", "_sized_inputs"):
+        monkeypatch.setattr(routes, name, slowly(getattr(routes, name)))
+    body = json.dumps({"instances": ["a movie"]}).encode()
+    with serving({"bert": explainer}) as live, ThreadPoolExecutor(1) as client:
+        live.wait()
+        asked = client.submit(live.post, PATH, body + b" " * routes.LARGE)
+        assert gate.arrived.wait(HANG)
+        assert live.get("/v2/health/live").json == {"live": True}
+        gate.go.set()
+        assert asked.result().status == 200
+        assert all(name.startswith("asyncio_") for name in threads)
+        assert live.post(PATH, body).status == 200
+        assert not all(name.startswith("asyncio_") for name in threads)  # in the event loop's own
 
 
 def test_not_ready_while_a_model_is_being_loaded(explainer: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:

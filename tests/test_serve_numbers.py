@@ -100,6 +100,10 @@ def test_series() -> None:
         explainer_input("series", {"csv": "a,b\n1\n"}, LIMITS)
     with pytest.raises(RefusedError, match="characters; at most"):
         explainer_input("series", {"csv": "a\n" + "1\n" * 100}, Limits(numbers=1))
+    for instance in ({"csv": "a,b\n1,2\n3,4\n"}, {"past_values": [[1, 2], [3, 4]], "columns": ["a", "b"]}):
+        assert explainer_input("series", instance, Limits(numbers=4))["columns"] == ["a", "b"]
+        with pytest.raises(RefusedError, match="the series has 4 numbers; at most 3 are taken"):
+            explainer_input("series", instance, Limits(numbers=3))
 
 
 def test_rows() -> None:

@@ -79,6 +79,8 @@ def test_several_labels_at_once(live: Live) -> None:
     assert [step.name for step in answer.steps] == ["toxic", "threat"]
     both = live.explain("a", model="several", labels=[0], target=1)
     assert (both.status, both.error) == (400, 'give either "target" or "labels", not both')
+    many = live.explain("a", "b", model="several", labels=[0] * 33)
+    assert (many.status, many.error) == (413, "2 instances by 1 methods by 33 labels are 66; at most 64 are taken")
 
 
 def test_what_the_page_is_told(live: Live) -> None:

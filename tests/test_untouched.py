@@ -248,6 +248,24 @@ def test_the_users_saved_tensor_hooks_stay() -> None:
         assert torch._C._autograd._top_saved_tensors_default_hooks(True) == before
 
 
+def test_a_torch_that_does_not_tell_its_saved_tensor_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As 2.6 and 2.7: scores are the same, and only the caller's hooks stay, also after an error."""
+    model, inputs = tiny("BertForSequenceClassification")
+    plain, top = explain(model, inputs, "lrp_ah_ln"), torch._C._autograd._top_saved_tensors_default_hooks
+    monkeypatch.delattr(torch._C._autograd, "_top_saved_tensors_default_hooks")
+    assert torch.equal(explain(model, inputs, "lrp_ah_ln", checkpoint=True), plain)
+    assert top(True) is None
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+        before = top(True)
+        assert torch.equal(explain(model, inputs, "lrp_ah_ln"), plain)
+        assert top(True) == before
+        handle = model.bert.encoder.layer[1].attention.register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ModelError, match="ZeroDivisionError"):
+            explain(model, inputs, "lrp_ah_ln")
+        handle.remove()
+        assert top(True) == before
+
+
 def test_a_training_step_goes_on_as_before() -> None:
     """Gradients that the user has gathered, and the graph that he holds, survive an explanation in between."""
     model, inputs = tiny("BertForSequenceClassification")

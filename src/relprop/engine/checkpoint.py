@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves, tree_map
 
 from relprop.engine.module_stack import module_frames, module_of, stacks
 from relprop.engine.observer import Observer, PropagationMode
-from relprop.engine.restoring import undoing
+from relprop.engine.restoring import SavedTensorHooks, undoing
 from relprop.engine.saved_tensors import SavedTensor, address
 from relprop.ops import Op
 
@@ -56,7 +55,7 @@ class _Segment:
     def _run_again(self) -> list[Tensor]:
         saved: list[SavedTensor] = []
         block, (args, kwargs) = self._call[0], self._arguments()
-        with saved_tensors_hooks(lambda tensor: saved.append(self._mode.save(tensor)), _never):
+        with SavedTensorHooks(lambda tensor: saved.append(self._mode.save(tensor)), _never):
             with torch.enable_grad(), self._old_buffers(), self._mode:
                 block(*args, **kwargs)
         if len(saved) != self._count:
@@ -113,7 +112,7 @@ class Checkpoint(Observer):
         self._blocks = {id(block) for stack in stacks(model) for block in stack}
         self._inside: FrameType | None = None
         self._segment: _Segment | None = None
-        self._hooks: saved_tensors_hooks | None = None
+        self._hooks: SavedTensorHooks | None = None
 
     def before_call(self, mode: PropagationMode, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         frame = next((f for f in module_frames() if id(module_of(f)) in self._blocks), None)
@@ -122,7 +121,7 @@ class Checkpoint(Observer):
             self._inside = frame
             if frame is not None:
                 self._segment = segment = _Segment(mode, frame)
-                self._hooks = saved_tensors_hooks(segment.pack, segment.unpack)
+                self._hooks = SavedTensorHooks(segment.pack, segment.unpack)
                 self._hooks.__enter__()
 
     def before_write(self, tensor: Tensor) -> None:

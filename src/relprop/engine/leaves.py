@@ -194,21 +194,22 @@ def moved_numbers(
 ) -> Any:
     """A call that moves numbers, applied to the `numbers` of its tensors; filled-in values become CONSTANT."""
 
-    def origin(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            own = numbers(value)
-            return torch.full_like(value, CONSTANT, dtype=torch.long) if own is None else own
-        if isinstance(value, tuple | list):
-            return type(value)(origin(one) for one in value)
-        return CONSTANT
-
-    moved = [origin(value) if number in _MOVED[op.name] else value for number, value in enumerate(args)]
+    moved = [_origin(value, numbers) if n in _MOVED[op.name] else value for n, value in enumerate(args)]
     if op.name == "pad":
         moved, kwargs = moved[:2], {"value": CONSTANT}
     try:
         return op.function(*moved, **kwargs)
     except (RuntimeError, TypeError, IndexError, ValueError):  # a form of the call that is not known: not tracked
         return None
+
+
+def _origin(value: Any, numbers: Callable[[Tensor], Tensor | None]) -> Any:
+    if isinstance(value, Tensor):
+        own = numbers(value)
+        return torch.full_like(value, CONSTANT, dtype=torch.long) if own is None else own
+    if isinstance(value, tuple | list):
+        return type(value)(_origin(one, numbers) for one in value)
+    return CONSTANT
 
 
 def _is_integer(tensor: Tensor) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
@@ -23,7 +22,7 @@ from relprop.engine.observer import Observer, Run, within
 from relprop.engine.own_functions import OwnFunctions, running_calls
 from relprop.engine.quantised_calls import WITHOUT_RULES
 from relprop.engine.refusals import NO_GRADIENT, flows_back, guard, location, refusal, with_gradient
-from relprop.engine.restoring import default_hooks, forget_undo, leave_mode, note_undo
+from relprop.engine.restoring import SavedTensorHooks, default_hooks, forget_undo, leave_mode, note_undo
 from relprop.engine.saved_tensors import SavedTensor, saved_values
 from relprop.engine.tensor_notes import copy_note
 from relprop.engine.weak_callbacks import weak_method
@@ -58,13 +57,14 @@ class Propagation(TorchFunctionMode):
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
         self._has_gradient: dict[str, bool] = {}  # per operation that is not torch's own
         self._lineage = Lineage(rules)
-        self._exits = GraphExits(self.is_live)
+        is_live = weak_method(self.is_live)  # a cycle would keep every tensor until a collection
+        self._exits = GraphExits(is_live)
         self._liveness = Liveness(leaves, self._exits.warn if rules.carries == "gradient" else None)
         self.writes = InPlaceWrites(self.observers, self._liveness, self._lineage, self._exits, self._stand_ins)
-        self._functions = OwnFunctions(rules, self.is_live, self._liveness, self._exits)
+        self._functions = OwnFunctions(rules, is_live, self._liveness, self._exits)
         self._expanding = 0
         self._recomputing = False
-        self._hooks: saved_tensors_hooks | None = None
+        self._hooks: SavedTensorHooks | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -82,7 +82,7 @@ class Propagation(TorchFunctionMode):
         note_undo(self._close)
         try:
             if default_hooks() is None:
-                self._hooks = saved_tensors_hooks(weak_method(self.save), saved_values)
+                self._hooks = SavedTensorHooks(weak_method(self.save), saved_values)
                 self._hooks.__enter__()
             super().__enter__()  # type: ignore[no-untyped-call]
         except BaseException:

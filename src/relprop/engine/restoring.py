@@ -15,6 +15,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 P = ParamSpec("P")
@@ -30,6 +31,14 @@ def _notes() -> list[Callable[[], None]]:
         _thread.notes = []
     notes: list[Callable[[], None]] = _thread.notes
     return notes
+
+
+def _entered() -> list[tuple[Any, Any]]:
+    """relprop's own hooks for saved tensors that apply on this thread, the latest last."""
+    if not hasattr(_thread, "entered"):
+        _thread.entered = []
+    entered: list[tuple[Any, Any]] = _thread.entered
+    return entered
 
 
 @contextmanager
@@ -74,7 +83,7 @@ class _TorchState:
             for mode in self._modes:
                 torch._C._push_on_torch_function_stack(mode)
         while (hooks := default_hooks()) is not None and hooks != self._saving:
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            pop_hooks()
         notes = _notes()  # after the modes, which would intercept what is done here
         while len(notes) > self._noted:
             notes[-1]()
@@ -84,8 +93,31 @@ class _TorchState:
 
 
 def default_hooks() -> Any:
-    """The hooks that torch applies to saved tensors on this thread, as (pack, unpack); None if there are none."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False)
+    """The hooks that torch applies to saved tensors on this thread, as (pack, unpack); None if there are none.
+
+    torch 2.6 and 2.7 do not tell: there only relprop's own, `SavedTensorHooks`, are known.
+    """
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return next(reversed(_entered()), None) if top is None else top(False)
+
+
+class SavedTensorHooks(saved_tensors_hooks):
+    """torch's, noted while they apply."""
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        _entered().append((self.pack_hook, self.unpack_hook))
+
+    def __exit__(self, *error: object) -> None:
+        pop_hooks()
+
+
+def pop_hooks() -> None:
+    """Take the latest hooks for saved tensors from torch."""
+    hooks, entered = default_hooks(), _entered()
+    torch._C._autograd._pop_saved_tensors_default_hooks()
+    if entered[-1:] == [hooks]:
+        entered.pop()
 
 
 def leave_mode(mode: TorchFunctionMode) -> None:

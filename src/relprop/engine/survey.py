@@ -17,11 +17,11 @@ from types import FrameType
 from typing import Any
 
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from relprop.engine.leaves import Leaf, ReadingPlace
 from relprop.engine.module_stack import module_frames, module_of
 from relprop.engine.observer import Observer
+from relprop.engine.restoring import SavedTensorHooks
 from relprop.engine.units import Rows
 from relprop.ops import Op
 from relprop.rulebook.product import live_tensors
@@ -144,8 +144,8 @@ class Recorder(Observer):
         return tuple(weakref.ref(module_of(frames[0])) for frames in alone if frames)
 
     @staticmethod
-    def saving_nothing() -> saved_tensors_hooks:
-        return saved_tensors_hooks(lambda _: None, _never)
+    def saving_nothing() -> SavedTensorHooks:
+        return SavedTensorHooks(lambda _: None, _never)
 
 
 # Product nodes of the graph, and the positions of the two factors among their inputs.

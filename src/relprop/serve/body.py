@@ -134,9 +134,11 @@ def explain_request(parameters: Parameters) -> ExplainRequest:
 
 
 def check_count(body: Body, methods: int, most: int) -> None:
-    count = len(body.instances) * methods
+    """Raises if more is to be explained than is taken at once."""
+    instances, labels = len(body.instances), len(body.parameters.labels or [None])
+    count, of_labels = instances * methods * labels, f" by {labels} labels" if labels > 1 else ""
     if count > most:
-        raise too_large(f"{len(body.instances)} instances by {methods} methods are {count}; at most {most} are taken")
+        raise too_large(f"{instances} instances by {methods} methods{of_labels} are {count}; at most {most} are taken")
 
 
 def explainer_inputs(kind: str, body: Body, limits: Limits) -> list[ExplainerInput]:

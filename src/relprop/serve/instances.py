@@ -5,10 +5,11 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO, StringIO
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from relprop.errors import InputError
@@ -289,16 +290,25 @@ def _numbers_of(kind: str, instance: Any, limits: Limits) -> dict[str, Any] | No
     if isinstance(table := instance.get("csv"), str) and len(instance) == 1:
         if len(table) > 16 * limits.numbers:
             raise too_large(f"the table has {len(table):,} characters; at most {16 * limits.numbers:,} are taken")
-        return _series_of(table) if kind == "series" else _row_of(table)
+        return _checked_numbers(_series_of(table), limits) if kind == "series" else _row_of(table)
     if kind == "rows":
         row = instance.get("row")
         return row if isinstance(row, dict) and len(instance) == 1 and len(row) <= limits.numbers else None
     if set(instance) - set(NUMBERS) or "past_values" not in instance:
         return None
-    count = len(str(instance)) // 2  # every number takes two characters at least
-    if count > 16 * limits.numbers:
-        raise too_large(f"the series has more than {limits.numbers:,} numbers")
-    return instance
+    return _checked_numbers(instance, limits)
+
+
+def _checked_numbers(series: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    count = _count(series.values())
+    if count > limits.numbers:
+        raise too_large(f"the series has {count:,} numbers; at most {limits.numbers:,} are taken")
+    return series
+
+
+def _count(values: Iterable[Any]) -> int:
+    """The numbers in nested lists; names of columns are none."""
+    return sum(_count(one) if isinstance(one, list | np.ndarray) else not isinstance(one, str) for one in values)
 
 
 def _series_of(table: str) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from hmac import compare_digest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
@@ -24,13 +25,17 @@ from relprop.serve.body import (
     openapi_body,
     validated_body,
 )
-from relprop.serve.limits import RefusedError
+from relprop.serve.instances import ExplainerInput
+from relprop.serve.limits import Limits, RefusedError
+from relprop.serve.models import ServedModel
 from relprop.serve.options import method_catalogue
 from relprop.serve.prometheus import CONTENT_TYPE
 from relprop.serve.service import service_of
 from relprop.serve.worker import RequestJob, Written
 
 PAGE = Path(__file__).parent / "page"
+LARGE = 32_768  # bytes of a body that is read in a thread: the event loop answers others meanwhile
+Value = TypeVar("Value")
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": why, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
     for code, why in {
@@ -132,14 +137,15 @@ async def explain(request: Request, name: str) -> Response:
     body = await _json_body(request, Body)
     several, words = body.parameters.methods is not None, body.parameters.words
     write = partial(explanations_json, words=words, several=several)
-    return await _response(request, name, body, explain_request(body.parameters), write)
+    asked = await _read(request, explain_request, body.parameters)
+    return await _response(request, name, body, asked, write)
 
 
 @token_routes.post("/v1/models/{name}:render", openapi_extra=openapi_body(RenderBody))
 async def render(request: Request, name: str) -> Response:
     """The explanations as a file."""
     body = await _json_body(request, RenderBody)
-    asked, form = explain_request(body.parameters), body.format
+    asked, form = await _read(request, explain_request, body.parameters), body.format
     check_count(body, len(asked.methods), service_of(request).limits.drawings)
     write = partial(explanations_file, words=body.parameters.words, form=form)
     response = await _response(request, name, body, asked, write, draws=True)
@@ -153,7 +159,13 @@ async def _json_body(request: Request, kind: type[BodyKind]) -> BodyKind:
     sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if sent != "application/json":
         raise RefusedError(415, f'the body must be JSON (Content-Type: application/json), got "{sent}"')
-    return validated_body(kind, await request.body())
+    return await _read(request, validated_body, kind, await request.body())
+
+
+async def _read(request: Request, read: Callable[..., Value], *given: Any) -> Value:
+    """`read(*given)`, which takes long where the body is large."""
+    large = len(await request.body()) > LARGE
+    return await asyncio.to_thread(read, *given) if large else read(*given)
 
 
 async def _response(
@@ -168,8 +180,12 @@ async def _response(
     model, limits = service.model(name), service.limits
     check_count(body, max(1, len(asked.methods)), limits.explanations)
     model.check(asked, body.parameters.words)
-    inputs = [(value, model.sizes.at_most(value)) for value in explainer_inputs(model.kind, body, limits)]
+    inputs = await _read(request, _sized_inputs, model, body, limits)
     draws = draws or (bool(asked.methods) and model.draws_molecules)
     target = body.parameters.target if body.parameters.labels is None else body.parameters.labels
     job = RequestJob(name, asked, inputs, target, write, draws)
     return Response(await service.answer(job), media_type="application/json")
+
+
+def _sized_inputs(model: ServedModel, body: Body, limits: Limits) -> list[tuple[ExplainerInput, int]]:
+    return [(value, model.sizes.at_most(value)) for value in explainer_inputs(model.kind, body, limits)]
