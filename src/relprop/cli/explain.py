@@ -14,6 +14,7 @@ from relprop.cli import given as givens
 from relprop.cli.given import refuse
 from relprop.cli.many import CHUNK, FileRun, explain_to_file
 from relprop.cli.outputs import Outputs, loading_note, present, write_one_of_many
+from relprop.cli.own_models import is_own, own_explainer, table_of, table_rows
 from relprop.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from relprop.explanation import Explanation
     from relprop.render.image.overlay import Contour
 
-MODEL = "An embedded model's name, a folder, or a Hugging Face hub id."
+MODEL = "An embedded model's name, a folder, a Hugging Face hub id, or MODULE:FUNCTION that returns a model."
 
 
 def explain(
@@ -140,8 +141,16 @@ def explain(
     givens.check_other_file(text, lm or model)
     outputs = Outputs(html, png, json, out, numbers, quiet)
     folder = paths is not None and Path(str(text)).is_dir()
-    if document is not None:
-        rows: dict[int, Any] = givens.documents(document, model, image, question)
+    name = lm or model or ("molecules" if smiles is not None else "pets" if paths else "sentiment")
+    made = None
+    if is_own(name):
+        with loading_note(name):
+            made = own_explainer(name, table_of(text, file))
+    if made is not None and made.reader.name == "rows":
+        refuse("--{name} is for texts, and this model reads rows of a table", column=column, pair=pair, image=image)
+        rows: dict[int, Any] = table_rows(made, table_of(text, file))
+    elif document is not None:
+        rows = givens.documents(document, model, image, question)
     elif question is not None or context is not None:
         rows = {0: givens.question_and_context(model, text, question, context, file)}
     elif smiles is not None:
@@ -160,10 +169,10 @@ def explain(
         outputs.check_folders()
     else:
         outputs.check_files()
-    name = lm or model or ("molecules" if smiles is not None else "pets" if paths else "sentiment")
     from relprop.embedded import check_name
 
-    check_name(name)  # before torch is loaded, which takes seconds
+    if made is None:
+        check_name(name)  # before torch is loaded, which takes seconds
     with loading_note("torch and transformers"):
         from relprop.engine.model_call import is_tagger
         from relprop.explainer import Explainer
@@ -172,7 +181,7 @@ def explain(
 
     names = [METHODS[name.strip()].name for name in (compare.split(",") if compare else [method])]
     with loading_note(name):
-        explainer = Explainer(name)
+        explainer = Explainer(name) if made is None else made
     asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
     whole = givens.context_text(given[0][1]) if question is not None else ""  # an answer may hold commas itself
     read = label_target if is_tagger(explainer.model) else class_target
