@@ -22,7 +22,7 @@ from PIL import Image
 import graphs as graphs_training
 from relprop import Explainer
 from relprop.bench.catalog import shipped_catalog
-from relprop.bench.datasets import Dataset, Example, GreyImage, content_digest
+from relprop.bench.datasets import Dataset, Example, GreyImage
 from relprop.bench.executors import KeyedSpec, Outcome, in_process
 from relprop.bench.executors import WorkFunction as AnyWork
 from relprop.bench.export import fingerprint
@@ -196,8 +196,6 @@ def test_mistakes_in_data(data: Path, tmp_path: Path) -> None:
         Dataset("own", "", "smiles", ("0",), "label", files={"dev": "x.csv"}, cut="random")
     with pytest.raises(InputError, match="grey picture"):
         GreyImage.of(np.zeros((2, 2, 3), np.uint8))
-    with pytest.raises(InputError, match="recipes learn from texts"):
-        content_digest(shipped_catalog().dataset("mnist").examples("test", data))
 
 
 # Faithfulness

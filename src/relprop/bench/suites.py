@@ -155,8 +155,9 @@ def _check_names(suite: Suite, where: str) -> None:
         _check_known(f'method of task "{task.name}"', task.without, labels)
         if task.data:
             suite.catalog.dataset(task.data)
-        if task.model.startswith("recipe:"):
-            suite.catalog.recipe(task.model.removeprefix("recipe:"))
+        for model in (task.model, str(task.options.get("judge", ""))):
+            if model.startswith("recipe:"):
+                suite.catalog.recipe(model.removeprefix("recipe:"))
         for setting, value in (("chunk", task.chunk), ("batch_size", task.batch_size)):
             if value < 1:
                 raise InputError(f'"{setting}" of task "{task.name}" must be at least 1, got {value}')

@@ -4,6 +4,7 @@ from relprop.metrics.ceiling import ceiling, greedy_scores, limits
 from relprop.metrics.class_sensitivity import ClassSensitivity, class_sensitivity
 from relprop.metrics.conservation import Conservation, conservation
 from relprop.metrics.curves import Curve
+from relprop.metrics.f_fidelity import FFidelity, f_fidelity
 from relprop.metrics.hidden_units import Hidden, logits_without
 from relprop.metrics.hiding_plans import FAITHFULNESS, HidingPlan, plan
 from relprop.metrics.metric_table import METRICS, Metric, merged
@@ -41,6 +42,7 @@ __all__ = [
     "ClassSensitivity",
     "Conservation",
     "Curve",
+    "FFidelity",
     "Hidden",
     "HidingPlan",
     "MarkedWords",
@@ -62,6 +64,7 @@ __all__ = [
     "class_sensitivity",
     "comprehensiveness",
     "conservation",
+    "f_fidelity",
     "faithfulness",
     "greedy_scores",
     "limits",

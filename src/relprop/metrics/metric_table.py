@@ -41,6 +41,8 @@ METRICS: dict[str, Metric] = {
     "marked_reciprocal_rank": Metric("higher", "1 / the place of the best marked word", "Bastings et al. 2022"),
     "marked_auprc": Metric("higher", "precision over recall of marked words", "Bastings et al. 2022"),
     "naopc": Metric("higher", "AOPC between its lower and upper limit", "Edin et al. 2025"),
+    "f_fidelity_plus": Metric("higher", "fall of the accuracy, some of the relevant units hidden", "Zheng et al. 2025"),
+    "f_fidelity_minus": Metric("lower", "fall of the accuracy, some of the other units hidden", "Zheng et al. 2025"),
     "precision_at_k": Metric("higher", "share of the k best tokens that are in the answer", "Song et al. 2024"),
     "pooled_recall_at_k": Metric("higher", "share of all answers' tokens among the k best", "Song et al. 2024"),
     "conservation_correlation": Metric("higher", "correlation of sum R and y", "Ali et al. 2022"),

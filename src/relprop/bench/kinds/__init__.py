@@ -2,10 +2,10 @@
 
 from importlib import import_module
 
-from relprop.bench.kinds.task_kind import CellJob, TaskKind
+from relprop.bench.kinds.task_kind import CellJob, Judge, TaskKind
 from relprop.errors import unknown_name
 
-__all__ = ["KINDS", "CellJob", "TaskKind", "task_kind"]
+__all__ = ["KINDS", "CellJob", "Judge", "TaskKind", "task_kind"]
 
 KINDS = {
     "faithfulness": "faithfulness.Faithfulness",

@@ -53,7 +53,7 @@ class Batch:
 
 def make_batches(job: CellJob) -> tuple[Measurements, Sequence[Batch]]:
     """Empty measurements of the examples in the order of the batches, and the batches."""
-    labels = [example.label for example in job.examples] if job.task.explain == "label" else None
+    labels = [example.target for example in job.examples] if job.task.explain == "label" else None
     return batches_for(job, labels)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from relprop.bench.datasets import GreyImage
 from relprop.bench.kinds.batches import Batch, make_batches
 from relprop.bench.kinds.exhibits import graph_exhibits, text_exhibit
-from relprop.bench.kinds.task_kind import CellJob, TaskKind
+from relprop.bench.kinds.task_kind import CellJob, Judge, TaskKind
 from relprop.bench.measurements import CEILING, UNIFORM, Measurements
 from relprop.errors import InputError
 from relprop.metrics import (
@@ -20,11 +20,15 @@ from relprop.metrics import (
     Tokens,
     ceiling,
     conservation,
+    f_fidelity,
     faithfulness,
     limits,
     plan,
     relevance_mass,
+    token_logits,
 )
+from relprop.metrics.f_fidelity import DRAWS
+from relprop.metrics.token_perturbation import nothing_hidden
 from relprop.readers.graph import GraphReader
 from relprop.readers.text import TextReader
 from relprop.registry import METHODS
@@ -34,12 +38,14 @@ SEARCHED = ("auac", "au_mse")  # metrics that have a ceiling
 CONSERVATION = ("conservation_correlation", "conservation_gap")
 MASS = "relevance_mass"
 NORMALISED = "naopc"  # AOPC between its limits
+JUDGED = {"f_fidelity_plus": "plus", "f_fidelity_minus": "minus"}  # asked of the judge; fields of `FFidelity`
 INK = 127  # pixels above this belong to the digit: half of the brightest
 Attributions = Mapping[str, Attribution]  # by the method's label
 
 
 class Faithfulness(TaskKind):
-    metrics = (*FAITHFULNESS, *CONSERVATION, MASS, NORMALISED)
+    metrics = (*FAITHFULNESS, *CONSERVATION, MASS, NORMALISED, *JUDGED)
+    options = ("judge", "draws")  # a recipe's model that was trained with tokens hidden; how often hiding is drawn
 
     def check(self, job: CellJob) -> None:
         graphs = isinstance(_reader(job), GraphReader)
@@ -50,6 +56,13 @@ class Faithfulness(TaskKind):
             raise InputError('a hidden node is removed, and nothing replaces it: set replacement = ""')
         if NORMALISED in job.metrics and not (job.task.ceiling and "aopc" in job.metrics):
             raise InputError(f'"{NORMALISED}" needs the metric "aopc", and "ceiling": the most tokens of a text')
+        if any(metric in JUDGED for metric in job.metrics) != (job.judge is not None):
+            raise InputError(
+                f'the metrics {", ".join(JUDGED)} need a judge, and only they: options = {{ judge = "recipe:NAME" }} '
+                "names a model that was trained with tokens hidden at random"
+            )
+        if job.judge is not None:
+            _check_judge(job, job.judge)
         if MASS in job.metrics and not (graphs and isinstance(job.examples[0].text, GreyImage)):
             raise InputError(f'"{MASS}" is for images that are read as graphs: leave it out of this task')
         super().check(job)
@@ -61,6 +74,8 @@ class Faithfulness(TaskKind):
             _add_curves(whole, job, batch, found)
             if job.task.ceiling:
                 _add_ceiling(whole, job, batch)
+            if job.judge is not None:
+                _add_judged(whole, job, job.judge, batch, found)
             if NORMALISED in job.metrics:
                 _add_normalised(whole, job, batch, found)
             if any(metric in CONSERVATION for metric in job.metrics):
@@ -81,6 +96,19 @@ def _reader(job: CellJob) -> TextReader | GraphReader:
     return reader
 
 
+def _check_judge(job: CellJob, judge: Judge) -> None:
+    """Both models must read the same token ids and mean the same by their classes."""
+    readers = [_reader(one) for one in (job, replace(job, explainer=judge.explainer))]
+    if not all(isinstance(one, TextReader) for one in readers):
+        raise InputError("a judge is a model of texts, as the explained one")
+    words = [one.tokenizer.get_vocab() for one in readers if isinstance(one, TextReader)]
+    if words[0] != words[1] or job.explainer.labels != judge.explainer.labels:
+        raise InputError(
+            f'the judge "{job.task.options["judge"]}" has another vocabulary or other classes than "{job.task.model}": '
+            "let its recipe start from that model"
+        )
+
+
 def _add_curves(whole: Measurements, job: CellJob, batch: Batch, found: Attributions) -> None:
     metrics = [metric for metric in job.metrics if metric in FAITHFULNESS]
     if not metrics:
@@ -93,6 +121,30 @@ def _add_curves(whole: Measurements, job: CellJob, batch: Batch, found: Attribut
         for metric, curve in own.items():
             whole.add(label, metric, curve.scores().tolist())
             whole.add_curve(label, metric, curve.fractions, curve.values.tolist())
+
+
+def _add_judged(whole: Measurements, job: CellJob, judge: Judge, batch: Batch, found: Attributions) -> None:
+    """F-Fidelity: the judge is right where it says the explained class, the true or the predicted one."""
+    reader, own = _reader(job), _reader(replace(job, explainer=judge.explainer))
+    units = own.hidden(batch.rows, batch.inputs, judge.replacement)
+    labels = batch.labels
+    if labels is None:
+        labels = token_logits(reader.model, units, nothing_hidden(units)).argmax(-1).tolist()
+    results = f_fidelity(
+        judge.explainer.model,
+        units,
+        [one.scores for one in found.values()],
+        labels,
+        beta=judge.hide,
+        draws=int(job.task.options.get("draws", DRAWS)),
+        seed=job.seed,
+        batch_size=job.task.batch_size,
+    )
+    for label, result in zip(found, results, strict=True):
+        for metric in (metric for metric in job.metrics if metric in JUDGED):
+            values = getattr(result, JUDGED[metric])
+            whole.add(label, metric, values.mean(1).tolist())
+            whole.add_curve(label, metric, result.fractions, values.tolist())
 
 
 @dataclass(frozen=True)

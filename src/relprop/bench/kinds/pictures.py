@@ -1,20 +1,23 @@
 """Do maps of pictures lie on what the model names, and does the model need what they mark? [Chefer21] Tables 1 to 3.
 
 Pictures are resized whole to the size that the model reads, and so are the maps. All pictures count, also those that
-the model gets wrong. With `explain = "predicted"` the predicted class is explained, with "label" the true one; of two
-objects on a picture each is explained for its own class. Figures 2 and 3 are the maps of the first pictures.
+the model gets wrong, unless the task sets `right_only`. With `explain = "predicted"` the predicted class is explained,
+with "label" the true one; of two objects on a picture each is explained for its own class. Figures 2 and 3 are the maps
+of the first pictures. The `marked_...` metrics count patches of the model: those that hold a pixel of the object are
+marked, and scores of pixels are summed over each patch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from relprop.attribution import attribute
 from relprop.bench.catalog import Catalog
@@ -22,13 +25,15 @@ from relprop.bench.kinds.exhibits import image_exhibit
 from relprop.bench.kinds.listed_pictures import Listed
 from relprop.bench.kinds.picture_data import list_pictures
 from relprop.bench.kinds.task_kind import CellJob, TaskKind
-from relprop.bench.measurements import Measurements
+from relprop.bench.kinds.triggered_pictures import list_triggered
+from relprop.bench.measurements import MARKED, Measurements
 from relprop.bench.suites import Method, SuiteTask
 from relprop.errors import InputError
 from relprop.explanation import Explanation
-from relprop.metrics import class_sensitivity, pixel_perturbations, pointing_game, segment
+from relprop.metrics import class_sensitivity, marked_words, pixel_perturbations, pointing_game, segment
 from relprop.metrics.pixel_perturbation import AgainstClass, Order
 from relprop.metrics.score_arrays import Bools, Floats, Ints
+from relprop.model_config import config_value
 from relprop.readers.image import ImageReader, PixelRow
 from relprop.readers.picture import pixels
 from relprop.registry import METHODS
@@ -45,6 +50,7 @@ SEGMENTATION = ("mean_iou", "pixel_accuracy", "mean_ap")
 CLASSES = ("class_pearson", "class_spearman")
 POINTING = "pointing_game"
 MASS = "relevance_mass"
+RIGHT_ONLY = "right_only"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +66,21 @@ class LoadedPictures:
 
 
 class PictureMaps(TaskKind):
-    metrics = (*PERTURBATION, *SEGMENTATION, *CLASSES, POINTING, MASS)
+    metrics = (*PERTURBATION, *SEGMENTATION, *CLASSES, POINTING, MASS, *MARKED)
     needs_metrics = False
 
     def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Listed]:
-        return list_pictures(task, folder)
+        """Pictures with a trigger are a dataset; others are named in the task's options."""
+        own = {name: value for name, value in task.options.items() if name != RIGHT_ONLY}
+        if task.data and not own:
+            return list_triggered(task.data, super().examples(catalog, task, folder))
+        return list_pictures(replace(task, options=own), folder)
 
     def check(self, job: CellJob) -> None:
         loaded = load_pictures(image_reader(job), job.examples, job.explainer.labels)
         targets = [metric for metric in job.metrics if metric.endswith("_target")]
+        if job.task.options.get(RIGHT_ONLY) and (job.task.explain != "label" or loaded.objects.shape[1] > 1):
+            raise InputError('right_only is about the one class that the data says: set explain = "label"')
         if loaded.labels is None and (targets or job.task.explain == "label"):
             wanted = f'the metric "{targets[0]}"' if targets else 'explain = "label"'
             raise InputError(
@@ -86,12 +98,14 @@ class PictureMaps(TaskKind):
     def measure(self, job: CellJob) -> Measurements:
         images = image_reader(job)
         loaded = load_pictures(images, job.examples, job.explainer.labels)
-        classes = classes_to_explain(job, images, loaded)
+        logits = class_logits(job, images, loaded)
+        classes = classes_to_explain(job, logits, loaded)
         whole = Measurements(list(job.places))
         maps = {}
         for method in job.methods:
             found = [explain_pictures(job, images, loaded.rows, list(own), method, whole) for own in classes.T]
             maps[method.label] = np.stack([[one.part.map() for one in column] for column in found], 1)
+            _add_marked(job, whole, method.label, found, loaded)
             for k, place in enumerate(job.places[: job.shown]):
                 whole.exhibits.append(image_exhibit([column[k] for column in found], place, method.label))
         for label, own in maps.items():
@@ -100,6 +114,8 @@ class PictureMaps(TaskKind):
             _add_mass(job, whole, label, own, loaded)
             _add_classes(job, whole, label, own)
         _add_perturbation(job, whole, maps, images, loaded)
+        if job.task.options.get(RIGHT_ONLY) and loaded.labels is not None:
+            whole.leave_out((logits.argmax(1) != loaded.labels[:, 0]).tolist())
         return whole
 
 
@@ -140,18 +156,24 @@ def load_pictures(images: ImageReader, wanted: Sequence[Listed], names: dict[int
     )
 
 
-def classes_to_explain(job: CellJob, images: ImageReader, loaded: LoadedPictures) -> Ints:
-    """[pictures, columns]: one class per object; to compare maps of two classes, also the second most likely one."""
+def class_logits(job: CellJob, images: ImageReader, loaded: LoadedPictures) -> Floats:
+    """[pictures, classes]: what the model says of the whole pictures."""
     size = job.task.batch_size
     with torch.no_grad():
         parts = [
             images.model(**images.inputs(loaded.rows[k : k + size])).logits for k in range(0, len(loaded.rows), size)
         ]
-    logits = torch.cat(parts).float().cpu().numpy()
+    logits: Floats = torch.cat(parts).float().cpu().numpy()
+    return logits
+
+
+def classes_to_explain(job: CellJob, logits: Floats, loaded: LoadedPictures) -> Ints:
+    """[pictures, columns]: one class per object; to compare maps of two classes, also the second most likely one."""
     own: Ints = logits.argmax(1)[:, None] if job.task.explain == "predicted" or loaded.labels is None else loaded.labels
     if own.shape[1] == 1 and any(metric in CLASSES for metric in job.metrics):
-        np.put_along_axis(logits, own, -np.inf, 1)
-        return np.concatenate([own, logits.argmax(1)[:, None]], 1)
+        rest = logits.copy()
+        np.put_along_axis(rest, own, -np.inf, 1)
+        return np.concatenate([own, rest.argmax(1)[:, None]], 1)
     return own
 
 
@@ -215,6 +237,41 @@ def _add_mass(job: CellJob, whole: Measurements, label: str, maps: Floats, loade
     total, inside = (values.sum((2, 3)) for values in (positive, positive * loaded.objects))
     shares = np.divide(inside, total, out=np.full(total.shape, np.nan), where=total > 0)
     whole.add(label, MASS, shares.mean(1).tolist())
+
+
+def _add_marked(
+    job: CellJob, whole: Measurements, label: str, found: Sequence[Sequence[Explanation]], loaded: LoadedPictures
+) -> None:
+    """How high the patches stand that hold a pixel of the object; of two objects the mean."""
+    asked = [metric for metric in job.metrics if metric in MARKED]
+    if not asked:
+        return
+    each = []
+    for k in range(loaded.objects.shape[1]):
+        scores = [summed_by_patch(job.explainer.model, one.part) for one in found[k]]
+        marks = [patches_on(mask, own.shape) for mask, own in zip(loaded.objects[:, k], scores, strict=True)]
+        each.append(marked_words([own.ravel() for own in scores], [own.ravel() for own in marks]))
+    for metric in asked:
+        whole.add(label, metric, np.mean([getattr(one, MARKED[metric]) for one in each], 0).tolist())
+
+
+def summed_by_patch(model: nn.Module, part: Any) -> Floats:
+    """[rows, columns]: one score per patch, also where a method scores pixels; as given where patches are not known."""
+    scores: Floats = part.scores
+    width, height = part.size
+    side = config_value(model, "patch_size")
+    if scores.shape != (height, width) or not isinstance(side, int) or height % side or width % side:
+        return scores
+    summed: Floats = scores.reshape(height // side, side, width // side, side).sum((1, 3))
+    return summed
+
+
+def patches_on(mask: Bools, grid: tuple[int, ...]) -> Bools:
+    """[rows, columns]: the patches of a grid over the whole picture that hold a pixel of the mask [height, width]."""
+    down, across = np.nonzero(mask)
+    marked: Bools = np.zeros(grid, bool)
+    marked[down * grid[0] // mask.shape[0], across * grid[1] // mask.shape[1]] = True
+    return marked
 
 
 def _add_classes(job: CellJob, whole: Measurements, label: str, maps: Floats) -> None:

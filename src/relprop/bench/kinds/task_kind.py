@@ -16,6 +16,15 @@ from relprop.explainer import Explainer
 
 
 @dataclass(frozen=True)
+class Judge:
+    """A model that was fine-tuned with tokens hidden at random, and is asked in place of the explained one."""
+
+    explainer: Explainer
+    hide: float  # the probability with which each token was hidden
+    replacement: str  # what a hidden token became
+
+
+@dataclass(frozen=True)
 class CellJob:
     """One cell: a model, some examples, and the methods and metrics to run on them."""
 
@@ -27,6 +36,7 @@ class CellJob:
     examples: Sequence[Any]
     places: Sequence[int]  # the examples' numbers in their split
     shown: int  # heat maps of the first so many examples are kept
+    judge: Judge | None = None
 
 
 class TaskKind(ABC):
