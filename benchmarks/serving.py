@@ -9,7 +9,9 @@ load, in one run, so that a busy machine slows both. The clients are another pro
 sends its next request when it has the answer to the last. Health is asked by a third.
 
 "memory" asks for ledgers. "heavy" sends one heavy request after the other, of every method at the largest size that is
-taken, and measures meanwhile how long health takes, and how long a small request of somebody else's.
+taken, and measures meanwhile how long health takes, and how long a small request of somebody else's; and "held", the
+longest that the event loop was held: the processor time of the whole process between two of its ticks, or the time on
+the clock where that is less. (On a busy machine health also waits for a processor, which is not the service's doing.)
 """
 
 from __future__ import annotations
@@ -37,10 +39,14 @@ from typing import Any
 from urllib.request import urlopen
 
 from PIL import Image
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 MODEL = "sentiment"
 BATCH = 24
 HOST = "127.0.0.1"
+TICK = 0.005  # seconds between two looks at how long the event loop was held
 
 
 @dataclass(frozen=True)
@@ -89,11 +95,59 @@ def ceiling(given: list[str], seconds: float, together: int) -> tuple[float, flo
     return done / (time.perf_counter() - began), statistics.mean(times)
 
 
+class Ticks:
+    """Notes how long the event loop is held; the route gives the longest time since it was last asked for."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._running: asyncio.Task[None] | None = None
+
+    async def answer(self, request: Request) -> PlainTextResponse:
+        if self._running is None:
+            self._running = asyncio.create_task(self._tick())
+        longest, self.longest = self.longest, 0.0
+        return PlainTextResponse(f"{longest:.6f}")
+
+    async def _tick(self) -> None:
+        while True:
+            clock, used = time.perf_counter(), time.process_time()
+            await asyncio.sleep(TICK)
+            self.note(time.perf_counter() - clock, time.process_time() - used)
+
+    def note(self, clock: float, used: float) -> None:
+        self.longest = max(self.longest, min(clock, used) - TICK)
+
+
+def watched(threads: int, seconds: float, models: list[str]) -> None:
+    """In this process: the service, with a route that tells how long its event loop was held."""
+    from relprop.serve import Limits, application
+    from relprop.serve.server import listening_socket, serve_until_signal
+
+    limits = Limits(batch=BATCH, threads=threads, seconds=seconds)
+    app = application(models, limits=limits)
+    app.router.routes.insert(0, Route("/held", Ticks().answer))
+    with listening_socket(HOST, 0) as on:
+        print(f"http://{HOST}:{on.getsockname()[1]}/", file=sys.stderr, flush=True)
+        serve_until_signal(app, on, limits)
+
+
+def held(port: int) -> float:
+    """The longest time that the event loop was held since the last call."""
+    with urlopen(f"http://{HOST}:{port}/held") as answer:
+        return float(answer.read())
+
+
 @contextmanager
-def service(threads: int, *options: str, models: tuple[str, ...] = (MODEL,)) -> Iterator[int]:
-    """The service in a process of its own; gives its port, once it is ready."""
-    command = [sys.executable, "-c", "from relprop.cli import main; main()", "serve", *models, "--port", "0"]
-    command += ["--threads", str(threads), "--max-batch", str(BATCH), *options]
+def service(threads: int) -> Iterator[int]:
+    """`relprop serve` in a process of its own; gives its port, once it is ready."""
+    command = [sys.executable, "-c", "from relprop.cli import main; main()", "serve", MODEL, "--port", "0"]
+    with running([*command, "--threads", str(threads), "--max-batch", str(BATCH)]) as port:
+        yield port
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[int]:
+    """A service in a process of its own, which tells its address first."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     try:
@@ -327,8 +381,10 @@ def heavy(threads: int, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     names = (MODEL, "pets", "molecules", "superpixels")
     small = ("sentiment:explain", {"instances": ["a movie"], "parameters": {"method": "gradient_x_input"}})
-    with service(threads, "--timeout", str(seconds), models=names) as port, ThreadPoolExecutor(2) as pool:
+    command = [sys.executable, __file__, "--watched", json.dumps([threads, seconds, names])]
+    with running(command) as port, ThreadPoolExecutor(2) as pool:
         for one in heavy_requests():
+            held(port)
             asked = pool.submit(posted, port, one.path, one.body)
             time.sleep(0.3)
             beside, alive = pool.submit(posted, port, *small), []
@@ -337,9 +393,9 @@ def heavy(threads: int, seconds: float) -> dict[str, Any]:
                 status(port, "/v2/health/live")
                 alive.append(time.perf_counter() - began)
                 time.sleep(0.05)
-            (code, took), (other, held) = asked.result(), beside.result()
-            health = max(alive, default=0.0)
-            found[one.name] = f"{code} in {took:5.1f} s; beside it {other} in {held:5.1f} s, health {health:.2f} s"
+            (code, took), (other, waited) = asked.result(), beside.result()
+            health = f"health {max(alive, default=0.0):.2f} s, held {held(port):.3f} s"
+            found[one.name] = f"{code} in {took:5.1f} s; beside it {other} in {waited:5.1f} s, {health}"
     return found
 
 
@@ -349,7 +405,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the time: to try it, not to measure")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clients", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--watched", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.watched:
+        watched(*json.loads(given.watched))
+        return
     if given.clients:
         print(json.dumps(vars(clients(*json.loads(sys.stdin.readline())))))
         return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from starlette.requests import Request
 
 import serving as benchmark
 from relprop.explainer import Explainer
@@ -51,6 +54,28 @@ def test_the_ceiling_does_all_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     rate, batch = benchmark.ceiling(TEXTS, 0.0, together=3)
     assert batch == 1.0  # one tick between the two readings around each
     assert 0 < rate < 2  # of two texts at most, in more than one tick
+
+
+def test_a_hold_of_the_event_loop_is_seen() -> None:
+    """In processor time; what the clock alone tells (a busy machine) is no hold."""
+
+    async def holds() -> list[float]:
+        ticks, request = benchmark.Ticks(), Request({"type": "http"})
+        await ticks.answer(request)
+        await asyncio.sleep(2 * benchmark.TICK)
+        await ticks.answer(request)
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
+        while not ticks.longest:
+            await asyncio.sleep(0)
+        seen = [float(bytes((await ticks.answer(request)).body))]
+        ticks.note(clock=9.0, used=0.2)
+        return [*seen, ticks.longest]
+
+    seen, noted = asyncio.run(holds())
+    assert seen >= 0.1 - 2 * benchmark.TICK
+    assert noted == pytest.approx(0.2 - benchmark.TICK)
 
 
 def test_percentile() -> None:
