@@ -14,7 +14,7 @@ from PIL import Image
 
 from relprop import Explainer, Explanation
 from relprop.engine.model_call import call
-from relprop.errors import InputError
+from relprop.errors import InputError, ModelError
 from relprop.readers.decoder_text import EncoderDecoderReader
 from relprop.render.image.part import ImagePart
 from tokenizers_for_tests import byte_level
@@ -148,3 +148,54 @@ def test_methods_of_several_kinds(method: str) -> None:
 def test_wrong_sources_are_told() -> None:
     with pytest.raises(InputError, match=r"no image \"the movie\""):
         picture_reader()("the movie", generate=2)
+
+
+@cache
+def page_reader(turns: bool = False) -> Explainer:
+    """As Donut is: windows of a picture, wider than high, and a decoder that may be given a question."""
+    tokenizer = Explainer("sentiment").tokenizer
+    encoder = transformers.DonutSwinConfig(
+        image_size=(32, 64), patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4
+    )
+    ends = {"pad_token_id": 0, "bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    side = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
+    sizes = {f"{one}_{name}": size for one in ("encoder", "decoder") for name, size in side.items()}
+    cross = {"is_decoder": True, "add_cross_attention": True}
+    decoder = transformers.MBartConfig(
+        vocab_size=len(tokenizer), d_model=32, max_position_embeddings=64, **sizes, **ends, **cross
+    )
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id, config.pad_token_id = tokenizer.cls_token_id, 0
+    torch.manual_seed(0)
+    model: Any = transformers.VisionEncoderDecoderModel(config=config)
+    images = transformers.DonutImageProcessorPil(size={"height": 32, "width": 64}, do_align_long_axis=turns)
+    return Explainer(model.eval().double(), transformers.DonutProcessor(images, tokenizer))
+
+
+def test_a_page_is_read_without_recognising_words_first() -> None:
+    """The value is the model's own logit after the question, and a batch changes nothing."""
+    run = page_reader()
+    e = run((picture(), "a movie"))
+    ids = [
+        run.tokenizer.tokenizer.cls_token_id,
+        *run.tokenizer.tokenizer("a movie", add_special_tokens=False)["input_ids"],
+    ]
+    pixels = run.tokenizer.image_processor(images=[picture()], return_tensors="pt")["pixel_values"].double()
+    with torch.no_grad():
+        logits = run.model(pixel_values=pixels, decoder_input_ids=torch.tensor([ids])).logits[0, -1]
+    assert e.value == pytest.approx(logits.max().item())
+    assert e.ledger is not None
+    assert e.ledger.closes(1e-6)
+    assert [part.kind for part in e.parts] == ["image", "text"]
+    assert e.parts[0].scores.shape == (8, 16)
+    both = run([picture(), picture(1)])
+    for one, given in zip(both, (picture(), picture(1)), strict=True):
+        assert one.parts[0].scores == pytest.approx(run(given).parts[0].scores, abs=1e-9)
+    three = run(picture(), generate=3)
+    assert len(three.steps) == len(three.parts[0].by_step) == 3
+
+
+def test_a_page_that_the_processor_turns_is_refused() -> None:
+    tall = picture().resize((40, 90))
+    with pytest.raises(ModelError, match="turns or mirrors the picture: scores cannot be put back"):
+        page_reader(turns=True)(tall)

@@ -64,7 +64,7 @@ def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
         from relprop.readers.document import DocumentReader
 
         return DocumentReader(model, processor)
-    if reads_pictures_and_texts(model) and (has_both(processor) or compares(model)):
+    if reads_pictures_and_texts(model) and (has_both(processor) or compares(model) or processor is None):
         from relprop.readers.image_text import ImageTextReader
 
         return ImageTextReader(model, processor)

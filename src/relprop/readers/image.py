@@ -50,6 +50,11 @@ class ImageReader:
     def read(self, given: object, max_length: int | None = None) -> PixelRow:
         if max_length is not None:
             raise InputError("max_length is for texts; an image is read whole")
+        if isinstance(given, tuple) and "input_ids" in arguments_of(self.model):
+            raise InputError(
+                "to read a text beside a picture the explainer needs the model's processor, with an image processor "
+                "and a tokenizer: Explainer(model, processor)"
+            )
         picture = opened_picture(given)
         values = pixels(self.processor, picture)
         if picture.size not in self._frames:

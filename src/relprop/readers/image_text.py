@@ -125,7 +125,7 @@ class ImageTextReader(ProductReader):
     """What is given is a tuple of an image and a text, in either order."""
 
     def __init__(self, model: nn.Module, processor: Any) -> None:
-        if getattr(processor, "tokenizer", None) is None:
+        if getattr(processor, "tokenizer", None) is None or not callable(processor):
             raise ModelError(
                 "the model reads a picture and a text together: give its processor, with an image processor and a "
                 f"tokenizer, got {type(processor).__name__}"

@@ -17,6 +17,7 @@ from relprop.readers import tokens
 from relprop.readers.chat import is_chat, read_chat
 from relprop.readers.context_windows import context_windows
 from relprop.readers.tokens import TokenRow
+from relprop.readers.words import WordList
 from relprop.render.text.part import TextPart
 from relprop.tokenising import tokenise
 from relprop.types import Attribution
@@ -41,6 +42,7 @@ class TextReader:
     def read(self, given: object, max_length: int | None = None) -> TokenRow:
         if is_chat(given):
             return self._read_chat(given, max_length)
+        self._check_picture(given)
         return tokens.encode(self.tokenizer, given, self.limit(max_length))
 
     def is_one(self, given: object) -> bool:
@@ -52,6 +54,15 @@ class TextReader:
         if not generates(self.model):
             raise InputError("a list of messages is for language models: give this one a text, or a list of texts")
         return read_chat(self.tokenizer, given, self.limit(max_length))
+
+    def _check_picture(self, given: object) -> None:
+        """Raise for a picture beside the text, where the model reads one and only its tokenizer was given."""
+        beside = isinstance(given, tuple) and any(not isinstance(one, str | WordList) for one in given)
+        if beside and "pixel_values" in arguments_of(self.model):
+            raise InputError(
+                "to read a picture beside a text the explainer needs the model's processor, with an image processor "
+                "and a tokenizer: Explainer(model, processor)"
+            )
 
     def windows(self, question: Any, context: Any, max_length: int | None = None) -> list[TokenRow]:
         """A question with its context, in windows where the context is long."""
@@ -164,6 +175,7 @@ class TextReader:
         """What is to be continued, never cut."""
         if is_chat(given):
             return self._read_chat(given, max_length)
+        self._check_picture(given)
         if not isinstance(given, str):
             raise InputError(f"a prompt is a text or a list of messages, got {given!r:.80}")
         return tokens.encode(self.tokenizer, given, None)

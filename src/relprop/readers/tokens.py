@@ -82,7 +82,8 @@ def parts_of(text: object) -> tuple[str, ...]:
     """The text, or the two texts of a pair, checked."""
     parts = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, tuple | list) else ()
     if not parts or len(parts) > 2 or not all(isinstance(part, str) for part in parts):
-        raise InputError(f"a text is a string or a pair of strings, got {text!r:.80}")
+        got = type(text).__name__ if hasattr(text, "shape") or hasattr(text, "size") else f"{text!r:.80}"
+        raise InputError(f"a text is a string or a pair of strings, got {got}")
     for part in parts:
         if not part.strip():
             raise InputError("the text is empty: there is nothing to explain")
