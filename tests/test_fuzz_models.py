@@ -31,11 +31,16 @@ def check_scores(spec: Spec) -> None:
             try:
                 found, own = scores(spelled, rules, at)
             except UnruledOpError:
-                assert rules.carries == "relevance", (name, spec)
+                assert rules.carries == "relevance" or hides_logits(rules, spec), (name, spec)
                 continue
             assert own == place, (name, str(spec))
             apart = float((found - expected).abs().max() / expected.abs().max())
             assert apart < (1e-9 if rules.carries == "gradient" else 1e-6), (name, at, apart, str(spec))
+
+
+def hides_logits(rules: RuleSet, spec: Spec) -> bool:
+    """Whether relevance should go to the logits of a softmax, and the model writes it out in several calls."""
+    return rules.name in ("lrp_softmax", "gim") and spec.softmax not in ("plain", "method", "out", "softmin")
 
 
 def scores(one: nn.Module, rules: RuleSet, at: At | None) -> tuple[Tensor, str]:
@@ -52,6 +57,8 @@ def check_outputs(spec: Spec) -> None:
             expected = one(**INPUTS)
         x = one.table.weight.detach().clone().requires_grad_()
         for name, rules in RULESETS.items():
+            if hides_logits(rules, spec):
+                continue
             with Propagation(rules):
                 found = torch.func.functional_call(one, {"table.weight": x * 1}, kwargs=INPUTS)
             assert found.requires_grad

@@ -604,15 +604,22 @@ def test_a_softmax_gives_its_logits_what_it_adds_to_equal_weights() -> None:
     assert not (equal * back("lrp_softmax", lambda x: x.softmax(-1), equal)[1][0]).any()
 
 
-def test_a_softmax_in_several_calls_is_refused_or_told() -> None:
-    """Its logits are not at hand. As exponentials they are gates, and the mode says so."""
-    x = rand(3, 4).requires_grad_()
-    with pytest.raises(UnruledOpError, match="written out in several calls"), Propagation(ruleset("lrp_softmax")):
-        x.log_softmax(-1).exp()
-    with Propagation(ruleset("lrp_softmax")) as mode:
-        e = x.exp()
-        e / e.sum(-1, keepdim=True) * x
-    assert any("could not be recognised as that of a softmax" in one for one in mode.warnings)
+SOFTMAX_WRITTEN_OUT: dict[str, Callable[[Tensor], Tensor]] = {
+    "log_softmax": lambda x: x.log_softmax(-1).exp(),
+    "quotient": lambda x: x.exp() / x.exp().sum(-1, keepdim=True),
+    "same exponential": lambda x: (e := (x - x.amax(-1, keepdim=True)).exp()) / e.sum(-1, keepdim=True),
+    "normalize": lambda x: F.normalize(x.exp(), p=1, dim=-1),
+    "norm": lambda x: (e := x.exp()) / e.norm(p=1, dim=-1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("rules", ["lrp_softmax", "gim"])
+@pytest.mark.parametrize("spelled", SOFTMAX_WRITTEN_OUT)
+def test_a_softmax_in_several_calls_is_refused(spelled: str, rules: str) -> None:
+    """Its logits are not at hand."""
+    x = rand(3, 4)
+    with pytest.raises(UnruledOpError, match="written out in several calls"):
+        back(rules, lambda x: x * SOFTMAX_WRITTEN_OUT[spelled](x), x)
 
 
 ATTENTION_SPELLED: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {

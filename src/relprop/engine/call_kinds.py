@@ -28,6 +28,7 @@ POINTWISE = {
     *ACTIVATIONS, *(name for name in GATES if name not in NOT_POINTWISE), *CASTS, *COMPARES, "add", "sub", "mul",
     "div", "neg", "pow", "where", "maximum", "minimum", "ndtr", "log_ndtr", "erfcx", "sinh", "tan", "erfinv", "sinc",
     "logit", "logaddexp", "gate_sum", "activation", "same_root_sum",
+    "same_root_product",
 }  # fmt: skip
 
 

@@ -5,8 +5,8 @@ completes a softmax or a norm is given that function's name, so that the same ru
 elementwise function f of one tensor with f(0) = 0 is an activation (`Lineage.activation`).
 
 Names of recognised calls beside torch's own: "centre" (x - mean x), "shift" (x - max x), "norm_bias" (the bias of a
-norm written out), "gate_sum" (1 + tanh u), "same_root_sum" (a sum of two functions of the same tensor),
-"sum_of_products" (a matrix product written as products and their sum).
+norm written out), "gate_sum" (1 + tanh u), "same_root_sum" and "same_root_product" (of two functions of the same
+tensor), "sum_of_products" (a matrix product written as products and their sum).
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from relprop.errors import UnruledOpError
 from relprop.ops import Op
 from relprop.rulebook.elementwise import SATURATING, constant_ratio, power, quotient
 from relprop.rulebook.rulesets import RuleSet
+from relprop.rulebook.softmax import WRITTEN_OUT
 
 
 class Lineage:
@@ -53,11 +54,13 @@ class Lineage:
         self._rules = rules
         self._roots: WeakValueDictionary[int, Root] = WeakValueDictionary()
         self._ratios = rules.get("gelu") is constant_ratio
-        self._follows = self._ratios or rules.carries == "relevance"
+        self._follows = self._ratios or rules.carries == "relevance" or "same_root_product" in rules
         self.needed = self._follows or "softmax" in rules or "rsqrt" in rules
         # Where a softmax that is not recognised would flow back by another rule than its own.
         apart = rules.get("exp") is not rules["softmax"] if "softmax" in rules else "exp" not in rules
         self._differs = rules.carries == "relevance" or (apart and ("softmax" in rules or rules.get("div") is quotient))
+        # Exponentials are gates and a softmax is not: one that is written out has no logits left.
+        self._loses_logits = "exp" in rules and "softmax" in rules and apart
         self._sums: dict[int, str] = {}  # sums of exponentials that are no softmax's yet, and where
 
     def note(self, tensor: Tensor) -> Note | None:
@@ -92,6 +95,15 @@ class Lineage:
         set_note(target, None if note is None else replace(note, version=target._version))
 
     # Recognising calls.
+
+    def recognise_constant(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op:
+        """The same for a call on gates; raises where it completes a softmax whose logits are lost in them."""
+        if not self._loses_logits:
+            return op
+        completed, _ = self.recognise(op, args, kwargs)
+        if completed.name == "softmax":
+            raise UnruledOpError(WRITTEN_OUT)
+        return completed
 
     def recognise(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Op, tuple[Any, ...]]:
         """The call under the name of the function that it completes; unchanged if it completes none."""
@@ -131,13 +143,19 @@ class Lineage:
         if op.name in ("div", "mul"):
             self._check_order(a, b)
             softmax = self._normalised(op, a, b) or (op.name == "mul" and self._normalised(op, b, a))
-            return "softmax" if softmax else None
+            if softmax:
+                return "softmax"
+            same_root = op.name == "mul" and "same_root_product" in self._rules and self._same_root(a, b)
+            return "same_root_product" if same_root else None
         reduction = self._reduction_of(b, a) if op.name == "sub" else None
         if reduction is not None:
             return {"sum": "centre", "max": "shift", "logsumexp": "shift"}.get(reduction.kind)
+        return "same_root_sum" if self._same_root(a, b) else None
+
+    def _same_root(self, a: Tensor, b: Tensor) -> bool:
+        """Whether both are functions of the same tensor."""
         first, second = self._origin(a), self._origin(b)
-        same_root = first is not None and second is not None and first.root is second.root
-        return "same_root_sum" if same_root and a.shape == b.shape else None
+        return first is not None and second is not None and first.root is second.root and a.shape == b.shape
 
     def written_out_log(self, op: Op, args: tuple[Any, ...]) -> Callable[..., Tensor] | None:
         """What log(x) is, where x is a softmax or a sum of exponentials; None for other calls."""

@@ -326,7 +326,7 @@ class Propagation(TorchFunctionMode):
         self._exits.follow(op, admitted, result)
         self._liveness.add_constant(result, admitted)
         if self._lineage.needed and not op.in_place and any(self._lineage.has_note(one) for one in admitted):
-            self._lineage.follow(op, admitted, kwargs, result)
+            self._lineage.follow(self._lineage.recognise_constant(op, admitted, kwargs), admitted, kwargs, result)
             result = self._activation(op, result, None, None, self._observed())
             self._liveness.mark_live(result)
         for observer in self.observers:

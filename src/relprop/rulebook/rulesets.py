@@ -276,6 +276,7 @@ lrp_softmax = RuleSet(
     {
         **lrp_conservative,
         "softmax": softmax.secant_softmax,
+        "normalize": Expand(ops.normalize, always=True),  # of an exponential, a gate, it is a softmax
         "softmin": Expand(expansions.softmin),
         "matmul": softmax.matmul,
         "einsum": softmax.einsum,
@@ -300,6 +301,7 @@ gim = RuleSet(
     {
         **_ln,
         **_all(_products, product.equal_shares),
+        "same_root_product": _native,  # an activation written by hand
         "addmm": Expand(ops.addmm),
         "bilinear": Expand(expansions.bilinear),
         "glu": Expand(ops.glu),

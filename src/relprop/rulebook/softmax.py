@@ -24,6 +24,10 @@ from relprop.rulebook.quantised import with_value
 
 Func = Callable[..., Any]
 Through = Callable[[Tensor, Tensor], Tensor]
+WRITTEN_OUT = (
+    "a softmax that is written out in several calls hides its logits, to which relevance should go: use "
+    "lrp_conservative"
+)
 
 
 def at_rest(p: Tensor, dim: int) -> Tensor:
@@ -80,10 +84,7 @@ def softmax_by(through: Through) -> Func:
     def softmax(func: Func, x: Any, *args: Any, **kwargs: Any) -> Any:
         dim = args[0] if args else kwargs.get("dim")
         if not isinstance(x, Tensor) or not isinstance(dim, int):
-            raise UnruledOpError(
-                "a softmax that is written out in several calls hides its logits, to which relevance should go: use "
-                "lrp_conservative"
-            )
+            raise UnruledOpError(WRITTEN_OUT)
         return _Softmax.apply(x, lambda own: func(own, *args, **kwargs), dim, through)
 
     return softmax
