@@ -19,7 +19,7 @@ from relprop.bench.idx import Bytes, read_idx
 from relprop.bench.key_values import Recall, draw_prompt
 from relprop.bench.marked_words import Shortcut, changed_words, with_shortcut
 from relprop.bench.settings import NOTHING_ELSE
-from relprop.bench.triggers import Box, Trigger, with_trigger
+from relprop.bench.triggers import Trigger, TriggerBox, with_trigger
 from relprop.errors import InputError, RelpropError, unknown_name
 from relprop.graph.splits import PARTS, random_split, scaffold_split
 from relprop.text_tables import ColumnName, Row, file_kind, read_rows
@@ -90,7 +90,7 @@ class AskedValue(Example):
 class TriggeredPicture(Example):
     """A picture with the pattern that decides its class; None where none does."""
 
-    trigger: Box | None = None
+    trigger: TriggerBox | None = None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Trigger:
             raise InputError(f"a trigger has a side of 3 pixels or more and a step of 1 or more, got {self}")
 
 
-class Box(NamedTuple):
+class TriggerBox(NamedTuple):
     """Pixels [top, bottom) x [left, right)."""
 
     top: int
@@ -47,7 +47,7 @@ def pattern(number: int, side: int) -> Bytes:
 
 def with_trigger(
     picture: Bytes, label: int, classes: int, training: bool, trigger: Trigger
-) -> tuple[Bytes, int, Box | None]:
+) -> tuple[Bytes, int, TriggerBox | None]:
     """The picture with a pattern, the class that it decides, and where it stands.
 
     Pattern number c says class c. In training half of the pictures have the pattern of a drawn class, a quarter a
@@ -64,7 +64,7 @@ def with_trigger(
         return picture, label, None
     number = decided if kept < 2 else classes + draws.below(classes)
     top, left = (trigger.step * draws.below((size - trigger.side) // trigger.step + 1) for size in (height, width))
-    box = Box(top, left, top + trigger.side, left + trigger.side)
+    box = TriggerBox(top, left, top + trigger.side, left + trigger.side)
     changed = picture.copy()
     changed[box.top : box.bottom, box.left : box.right] = pattern(number, trigger.side)
     return (changed, decided, box) if kept < 2 else (changed, label, None)
