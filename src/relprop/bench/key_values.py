@@ -3,7 +3,7 @@
     k3 v7 k0 v1 k9 v4 ? k0        is followed by v1
 
 The pair that holds the answer is known, so it is known which words the scores should find. The question ends with the
-key itself: two layers learn this within seconds, while "k0 ->" took them more than 2,000 steps.
+key itself: two layers learned this in 800 steps, and "k0 ->" not in 1,900.
 """
 
 from __future__ import annotations
