@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from PIL import Image
 from rich.console import Console
@@ -22,6 +23,7 @@ from relprop.render.generation.figure import draw
 from relprop.render.generation.html import html
 from relprop.render.generation.layout import GenerationMap, causes, laid_out, totals
 from relprop.render.generation.terminal import terminal
+from relprop.render.text.layout import caption
 from relprop.types import Entry, ExplainedStep, Ledger
 
 browser = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
@@ -194,6 +196,23 @@ def test_figure_shows_every_score(tmp_path: Path) -> None:
     seen = np.asarray(Image.open(tmp_path / "a.png").convert("RGB")).reshape(-1, 3)
     assert (seen == np.array(palette.colour(1.0))).all(1).sum() > 100
     assert to_rgb("white") == tuple(seen[0] / 255)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_figure_says_what_it_is(signed: bool) -> None:
+    """Method, number and how to read it, within the figure; and the ends of the legend do not lie on each other."""
+    one = replace(drawing(story()), model="stories", quantity="logit", signed=signed)
+    figure = draw(one)
+    FigureCanvasAgg(figure).draw()
+    (title,) = [text for text in figure.texts if text.get_text()]
+    told = title.get_text().replace("\n", " ")
+    assert told.startswith(
+        f"lrp_conservative: {caption(totals(one)).target}. The 4 tokens that the model stories wrote"
+    )
+    assert figure.bbox.fully_containsy(title.get_window_extent().y1)
+    assert figure.bbox.fully_containsx(title.get_window_extent().x1)
+    least, most = (label.get_window_extent() for label in figure.axes[1].get_xticklabels())
+    assert least.x1 < most.x0
 
 
 def test_a_word_that_owes_to_itself_is_drawn() -> None:

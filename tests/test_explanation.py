@@ -129,6 +129,7 @@ SCHEMA = {
         "signed": {"type": "boolean"},
         "steps": {"type": "array", "items": STEP_SCHEMA},
         "quantity": {"type": "string"},
+        "model": {"type": "string"},
         "passes": {"type": "string"},
     },
     "additionalProperties": False,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -17,7 +19,7 @@ from relprop.render.text.html import html
 from relprop.render.text.layout import FAINT_NOTE, rows
 from relprop.render.text.terminal import terminal
 from relprop.types import Heatmap, Unit
-from tokenizers_for_tests import tiny
+from tokenizers_for_tests import saved, tiny
 
 UNITS = tuple(Unit(text, i, i + 1) for i, text in enumerate("abc"))
 
@@ -86,7 +88,7 @@ def test_a_continuation_opens_with_a_sentence(method: str) -> None:
     e = Explainer("stories")("One day,", generate=3, method=method)
     page = e.to_html()
     body = page[page.index("<p") :]
-    assert body.startswith('<p class="lead">The model&#x27;s 3 tokens after the prompt are explained')
+    assert body.startswith('<p class="lead">The 3 tokens that the model stories wrote are explained, each by')
     assert ("speaks for it" in body) == METHODS[method].signed
     assert f'"signed": {str(METHODS[method].signed).lower()}'.replace(" ", "") in body
     assert bool(re.search(r'class="t[ g]* [pn]\d', body)) == METHODS[method].signed
@@ -128,3 +130,19 @@ def test_lines_are_kept() -> None:
     assert len(set(heights)) == 3
     story = Explainer("stories")("One day,\nthe", generate=1)
     assert story.to_html().count("<br>") >= 1
+
+
+def test_drawings_name_the_model(tmp_path: Path) -> None:
+    """An embedded one, a folder of one's own, and one in memory; the name is saved, and makes no difference."""
+    e = Explainer("sentiment")("a good film")
+    sure = f"predicted positive by sentiment, probability {e.probability:.2f}"
+    assert sure in re.sub(r"<[^>]+>", "", e.to_html())
+    ((_, drawing),) = e.drawings
+    assert sure in " ".join(printed(drawing, None).split())
+    assert Explanation.from_json(e.to_json()).model == "sentiment"
+    given = tiny("bert")
+    folder = saved(tmp_path / "mine", *given)
+    own, loaded = Explainer(*given)("good movie"), Explainer(str(folder))("good movie")
+    assert (own.model, loaded.model) == (type(given[0]).__name__, "mine")
+    assert own == replace(own, model="another")
+    assert Explainer("molecules").name == "molecules"

@@ -44,11 +44,13 @@ def drawings_of(one: Any) -> list[DrawnPart]:
 def _of_parts(one: Any, parts: Sequence[Part]) -> list[DrawnPart]:
     """Parts with their scores, of a continuation the sums over all of its tokens, those of one kind together."""
     sure = f", probability {one.probability:.2f}" if one.probability is not None else ""
-    prediction = f"{one.prediction}{sure}" if one.prediction else ""
+    by = f" by {one.model}" if one.model else ""
+    prediction = f"{one.prediction}{by}{sure}" if one.prediction else ""
+    target = one.target if one.prediction or not one.model else f"{one.target} of {one.model}"
     kinds: dict[type[Part], list[Part]] = {}
     for part in parts:
         kinds.setdefault(type(part), []).append(part)
-    told = (one.method, one.target, one.value, prediction, one.signed)
+    told = (one.method, target, one.value, prediction, one.signed)
     return [
         (kind.rendering, kind.drawing(own, Words(*told, _beside(one, own), one.quantity, one.box)))
         for kind, own in kinds.items()
@@ -72,7 +74,7 @@ def _generation(one: Any) -> GenerationMap:
     rows = np.concatenate([part.step_rows() for part in one.texts], axis=1)
     scores = tuple(map(tuple, rows.tolist()))
     beside, given = _beside(one, one.texts), len(units) - len(one.steps)
-    told = (one.method, beside is not None, one.signed, line_starts(one.texts), beside or (), one.quantity)
+    told = (one.method, beside is not None, one.signed, line_starts(one.texts), beside or (), one.quantity, one.model)
     return GenerationMap(units, given, one.steps, scores, *told)
 
 

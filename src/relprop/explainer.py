@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -19,6 +20,7 @@ from relprop.errors import InputError, TargetError
 from relprop.explanation import Explanation
 from relprop.listing import as_list
 from relprop.loading import load, load_processor, pipeline_processor, stamp
+from relprop.model_config import model_name
 from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.series import SeriesReader
@@ -58,6 +60,7 @@ class Explainer:
         columns: Sequence[str] | None = None,
         labels: Mapping[int, str] | Sequence[str] | None = None,
     ) -> None:
+        source = model if isinstance(model, str | Path) else None
         if isinstance(model, str | Path):
             model, tokenizer = load(model, tokenizer)
         elif not isinstance(model, nn.Module) and hasattr(model, "model"):  # a transformers pipeline
@@ -67,6 +70,7 @@ class Explainer:
         model, tokenizer = own_model(model, tokenizer)
         self.model: Any = as_encoder(check_model(model), tokenizer)
         self.tokenizer = tokenizer
+        self.name = model_name(self.model, source)
         self.reader = reader_of(self.model, tokenizer, columns) if reader is None else reader
         self.task = task_of(self.model, self.reader) if task is None else task
         named = labels_with(getattr(self.reader, "processor", None)) if labels is None else labels
@@ -187,7 +191,7 @@ class Explainer:
         if words:
             done = [[one.words() for one in each] for each in done]
         order = [list(asked).index(name) for name in methods]  # the same method may be named twice
-        done = [[each[k] for k in order] for each in done]
+        done = [[replace(each[k], model=self.name) for k in order] for each in done]
         results = done if isinstance(method, list | tuple) else [each[0] for each in done]
         return results[0] if single else results
 

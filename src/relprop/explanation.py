@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ class Explanation:
     quantity: str = ""  # what the value is: "logit", "logit difference"; nothing for other numbers
     passes: str = ""  # of a continuation: "shared", all tokens from one forward pass; "single", a pass for each
     ledgers: tuple[Ledger | None, ...] = ()  # where each part explains the whole value: one per part
+    model: str = field(default="", compare=False)  # its name, where known: the same scores may come from a copy
 
     def __repr__(self) -> str:
         """What was explained, its value and the units that weigh most."""
@@ -275,7 +276,7 @@ class Explanation:
         from relprop.saved_explanations import SCHEMA_VERSION
 
         left = ("parts", "ledger", "steps", "box", "ledgers")
-        names = [field.name for field in fields(self) if field.name not in left]
+        names = [one.name for one in fields(self) if one.name not in left]
         data = {
             "schema_version": SCHEMA_VERSION,
             "parts": [part.to_dict() for part in self.parts],

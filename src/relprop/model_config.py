@@ -11,7 +11,11 @@ def config_value(model: object, name: str, default: object = None) -> Any:
     return getattr(getattr(model, "config", None), name, default)
 
 
-def model_name(model: object) -> str:
-    """The hub id, the folder's name or the class; a full path would reveal somebody's machine in a shared file."""
-    source = str(config_value(model, "name_or_path") or type(model).__name__)
-    return Path(source).name if Path(source).is_absolute() or Path(source).is_dir() else source
+def model_name(model: object, source: str | Path | None = None) -> str:
+    """The hub id, the folder's name or the class; a full path would reveal somebody's machine in a shared file.
+
+    `source`: what the model was loaded from, where that is known.
+    """
+    source = str(source or config_value(model, "name_or_path") or type(model).__name__)
+    path = Path(source).expanduser()
+    return path.name if path.is_absolute() or path.is_dir() else source

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relprop.render.text.layout import SEPARATOR, Cell, cells
+from relprop.render.visible import visible
 from relprop.types import ExplainedStep, Heatmap, Shares, Unit
 
 CAUSES = 4  # strongest causes that a line names
@@ -25,6 +26,7 @@ class GenerationMap:
     line_starts: frozenset[int] = frozenset()  # units before which the text begins a new line
     beside: Shares = ()  # what all values are made of beside the scores
     quantity: str = ""  # what a value is: "logit"
+    model: str = ""  # its name, where known
 
 
 def totals(one: GenerationMap) -> Heatmap:
@@ -40,7 +42,8 @@ def totals(one: GenerationMap) -> Heatmap:
 def lead(one: GenerationMap) -> str:
     """The sentence that a page or a terminal opens with."""
     count = len(one.steps)
-    written = f"The model's {count} tokens after the prompt are" if count != 1 else "The model's next token is"
+    who = f"the model {visible(one.model)}" if one.model else "the model"
+    written = f"The {count} tokens that {who} wrote are" if count != 1 else f"The token that {who} wrote is"
     sides = "red speaks for it, blue against it" if one.signed else "the stronger, the more it weighs"
     return f"{written} explained, each by the tokens before it: {sides}."
 

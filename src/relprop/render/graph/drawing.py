@@ -15,12 +15,12 @@ from relprop.render.graph.molecule import molecule
 from relprop.render.graph.node_positions import Places, placed, reach
 from relprop.render.graph.shapes import Drawing, Label, Shape
 from relprop.render.image.overlay import Numbers, painted
-from relprop.render.palette import GLOW, SIGNED, Film, as_hex
+from relprop.render.palette import DARK_AMOUNT, SIGNED, Film, as_hex
 from relprop.render.visible import visible
 from relprop.types import Shares
 
-# On paper: scores of one sign glow darker, not brighter, as more of them does.
-PAPER = Film(SIGNED.greys, supports=GLOW[::-1], opposes=GLOW[::-1])
+# On paper: scores of one sign in the hue of texts, which stands for neither side; its lighter one, for black names.
+PAPER = Film(SIGNED.greys, supports=(DARK_AMOUNT.supports,), opposes=(DARK_AMOUNT.opposes,))
 UNDER, BARE = 190, 40  # the grey of a bright region: under colours, which stay clear, and by itself
 OPACITY = 0.72  # of the strongest scores: black names and bonds on them keep a contrast above 4.5
 INK, FAINT = "#1f2328", "#8b939d"

@@ -69,7 +69,7 @@ def strip(film: Film, width: int) -> Pixels:
 
 def ends(film: Film) -> tuple[str, str]:
     """What the ends of a colour bar mean."""
-    return ("opposes", "supports") if film is SIGNED else ("none", "most")
+    return ("opposes", "supports") if film is SIGNED else ("little", "much (neither for nor against)")
 
 
 def scale_note(film: Film, bound: Bound, limits: Mapping[str, float | None]) -> str:
