@@ -240,7 +240,9 @@ def _block_maps(flow: Flow, method: str, fold: Fold) -> BlockMaps:
     assert flow.captured is not None
     maps = flow.captured.maps
     if not maps:
-        raise ModelError(f'"{method}" needs attention maps, and this model has none; use lrp_ah_ln instead')
+        raise ModelError(
+            f'"{method}" needs attention maps, and none could be read in this model; use lrp_ah_ln instead'
+        )
     readout = flow.captured.readout()
     square = (*readout.shape, readout.shape[-1])  # [batch, rows, rows]
     fitting = [one for one in maps if len(one.shape) == 4 and (one.shape[0], *one.shape[2:]) == square]
