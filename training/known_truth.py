@@ -12,13 +12,13 @@ is written. Each model takes less than a minute of one core.
 Share of the positive relevance on the deciding units, mean of 20 examples:
 
     method              tagger  CLIP  detector  vision-language model
-    lrp_conservative      .959  .937      .982                   .919
-    lrp_ah_ln             .959  .950      .981                   .938
-    attn_lrp              .916  .954      .987                   .828
-    gradient_x_input      .999  .295      .471                   .086
+    lrp_conservative      .959  .937      .982                   .918
+    lrp_ah_ln             .959  .950      .981                   .932
+    attn_lrp              .916  .954      .987                   .825
+    gradient_x_input      .999  .295      .471                   .098
 
-Hidden, a deciding unit takes at least .998, .987 and 1.97 of the value (the detector's changes its sign); another one
-moves it by .023, .011 and .003 at most. For the vision-language model this has not been measured.
+Hidden, a deciding unit takes at least .998, .987, 1.97 (the detector's changes its sign) and .824 of the value; another
+one moves it by .023, .011, .003 and .057 at most: the vision-language model obeys less well than the others.
 
 What leaked before, as far as it was seen: one colour of the CLIP was told by the absence of the others (no picture was
 without a square; hiding the square changed nothing). 32 numbers per word instead of 64: the tagger's own word scored,
