@@ -1,7 +1,8 @@
 """Real models on inputs whose reason is known: reactions, antibodies, chats, pictures with boxes.
 
-Inputs, what is expected of them and the bounds were written down before any score was looked at. Folders are named by
-RELPROP_RXNFP, RELPROP_ANTIBERTY, RELPROP_SMOLLM2, RELPROP_VIT and RELPROP_IMAGENET.
+Inputs and what is expected of them were written down before any score was looked at, but for the chats; bounds that
+were set or loosened afterwards are marked. Folders are named by RELPROP_RXNFP, RELPROP_ANTIBERTY, RELPROP_SMOLLM2,
+RELPROP_VIT and RELPROP_IMAGENET.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def test_reactions_are_known_by_the_atoms_that_react() -> None:
         assert len(reacting) <= 0.3 * len(atoms)
         best.append([start in reacting for _, start in sorted(atoms, reverse=True)[:3]])
         positive = sum(max(0.0, s) for s, _ in atoms)
-        assert sum(max(0.0, s) for s, start in atoms if start in reacting) > 0.6 * positive  # measured: 0.64 to 0.85
+        assert sum(max(0.0, s) for s, start in atoms if start in reacting) > 0.6 * positive  # set afterwards: .64-.85
     assert all(first for first, *_ in best)
     assert sum(sum(three) >= 2 for three in best) >= 4
 
@@ -118,7 +119,8 @@ def test_masked_residues_are_told_by_the_residues_that_score() -> None:
             scores = np.array(e.scores[1:-1])  # without [CLS] and [SEP]
             assert len(scores) == len(sequence)
             away = np.abs(np.arange(len(sequence)) - place)
-            assert scores[(away > 0) & (away <= NEAR)].mean() > 2 * abs(scores[away > NEAR].mean())
+            near = scores[(away > 0) & (away <= NEAR)].mean()
+            assert near > 2 * abs(scores[away > NEAR].mean())  # more was expected; the factor was set afterwards
             others = np.flatnonzero(away)
             hidden = [others[scores[others].argsort()[-HIDDEN:]]]
             hidden += [rng.choice(others, HIDDEN, replace=False) for _ in range(DRAWS)]
@@ -130,7 +132,8 @@ def test_masked_residues_are_told_by_the_residues_that_score() -> None:
     assert lowered >= 5
 
 
-# Chats: a question, its answer, and the word that the answer is about.
+# Chats: a question, its answer, and the word that the answer is about. Chosen after a first look: three questions that
+# the model does not answer with one word were dropped, and "Romeo or Juliet" became "Juliet".
 ASKED = (
     ("What is the capital of Japan?", "Tokyo", "Japan"),
     ("What is the opposite of hot?", "cold", "hot"),
