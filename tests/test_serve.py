@@ -69,14 +69,14 @@ def close(found: dict[str, Any], expected: Explanation) -> None:
 
 
 def split(explanation: Explanation) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What must be equal, and the numbers. The flat form does not say whether scores have a sign: the method does."""
+    """What must be equal, and the numbers. The flat form does not repeat the model, nor whether scores have a sign."""
     whole = json.loads(explanation.to_json())
     (part,) = whole["parts"]
     numbers = {name: whole.pop(name) for name in ("value", "probability")}
     numbers["scores"] = np.array(part.pop("scores"))
     numbers["rest"] = part.pop("rest", 0.0)
     ledger = whole.pop("ledger")
-    whole.pop("signed")
+    del whole["signed"], whole["model"]
     return {**whole, "entries": ledger and len(ledger["entries"])}, numbers
 
 
