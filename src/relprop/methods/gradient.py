@@ -118,7 +118,8 @@ def integrated_gradients(
         path = _BaselinePath(alphas[point], chunk, own)
         targets = [chosen.exact[i] for i in owner]
         flow = propagate(model, chunk, targets, rulesets.gradient, at=at, edit=path.edit)
-        change = [at_least_float32(g) * d for g, d in zip(flow.arrived, path.differences, strict=True)]
+        differences = path.differences[-len(flow.arrived) :]  # of the last run: a pass may take several
+        change = [at_least_float32(g) * d for g, d in zip(flow.arrived, differences, strict=True)]
         on_path = point > 0
         for name, part in unit_scores(flow, change, chunk).items():
             weighted = part[on_path] * shares[point[on_path]].to(part)[:, None]
