@@ -3,6 +3,7 @@
 import math
 import operator
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relprop.engine.propagation import Propagation
+from relprop.errors import UnruledOpError
 from relprop.rulebook.rulesets import RULESETS, ruleset
 
+REFUSING = ("lrp_softmax", "gim")  # a softmax that is written out has no logits left, a lerp no product
 GRADIENT_CARRYING = [name for name, rules in RULESETS.items() if rules.carries == "gradient"]
 Function = Callable[..., Tensor]
 ROOT2, C = math.sqrt(2), math.sqrt(2 / math.pi)
@@ -32,8 +35,16 @@ def flow(rules: str, f: Function, *xs: Tensor) -> tuple[Tensor, list[Tensor]]:
     return y.detach(), [torch.zeros_like(x) if g is None else g for x, g in zip(xs, grads, strict=True)]
 
 
+def refusal(rules: str) -> AbstractContextManager[None]:
+    """Some rule sets may refuse a spelling; none may give other numbers."""
+    return suppress(UnruledOpError) if rules in REFUSING else nullcontext()
+
+
 def check_same(rules: str, written: Function, plain: Function, *xs: Tensor) -> None:
-    y, found = flow(rules, written, *xs)
+    with refusal(rules):
+        y, found = flow(rules, written, *xs)
+    if rules in REFUSING and "found" not in locals():
+        return
     z, expected = flow(rules, plain, *xs)
     torch.testing.assert_close(y, z, rtol=1e-10, atol=1e-10)
     for one, other in zip(found, expected, strict=True):
@@ -384,7 +395,9 @@ def test_outputs_to_the_bit(name: str, rules: str, dtype: torch.dtype) -> None:
     f, x = SAME_BITS[name], rand(5, 5, 8, dtype=dtype)
     with torch.no_grad():
         plain = f(x.clone())
-    with Propagation(used):
+    with refusal(rules), Propagation(used):
         found = f(x.clone().requires_grad_().clone())
+    if rules in REFUSING and "found" not in locals():
+        return
     assert found.dtype == plain.dtype
     assert torch.equal(found.detach(), plain)

@@ -306,6 +306,7 @@ gim = RuleSet(
         "bilinear": Expand(expansions.bilinear),
         "glu": Expand(ops.glu),
         **_ADDITIONS,
+        "lerp": softmax.constant_lerp,
         "multi_head_attention_forward": Expand(ops.multi_head_attention),
         "softmax": softmax.tempered_softmax,
         "softmin": Expand(expansions.softmin),

@@ -200,3 +200,12 @@ def _weighted(product: Func, p: Tensor, v: Tensor, dim: int) -> Tensor:
 secant_softmax, secant_attention = softmax_by(secant), attention_by(secant, rests=True)
 tempered_softmax, tempered_attention = softmax_by(tempered), attention_by(tempered, rests=False)
 AT_REST = (secant_softmax, secant_attention)  # rules that leave to a constant what weights at rest, or a mask, give
+
+
+def constant_lerp(func: Func, start: Any, end: Any, weight: Any) -> Any:
+    """[GIM] keeps the gradient of an activation: raises where a `lerp` hides whether its product is one."""
+    if isinstance(weight, Tensor) and weight.requires_grad:
+        raise UnruledOpError(
+            "a lerp by a live weight may be an activation or a gate: use lrp_conservative"
+        )
+    return func(start, end, weight)
