@@ -205,7 +205,5 @@ AT_REST = (secant_softmax, secant_attention)  # rules that leave to a constant w
 def constant_lerp(func: Func, start: Any, end: Any, weight: Any) -> Any:
     """[GIM] keeps the gradient of an activation: raises where a `lerp` hides whether its product is one."""
     if isinstance(weight, Tensor) and weight.requires_grad:
-        raise UnruledOpError(
-            "a lerp by a live weight may be an activation or a gate: use lrp_conservative"
-        )
+        raise UnruledOpError("a lerp by a live weight may be an activation or a gate: use lrp_conservative")
     return func(start, end, weight)
