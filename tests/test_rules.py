@@ -921,6 +921,10 @@ def test_expansions_do_not_change_the_output(rules: str, name: str) -> None:
     xs = [rand(*shape, seed=i) for i, shape in enumerate(shapes)]
     with torch.no_grad():
         plain = f(*xs)
+    if (rules, name) == ("gim", "lerp, tensor"):  # an activation, or a gate
+        with pytest.raises(UnruledOpError, match="use lrp_conservative"):
+            back(rules, f, *xs)
+        return
     assert close(back(rules, f, *xs)[0], plain)
 
 

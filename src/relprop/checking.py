@@ -16,7 +16,7 @@ from relprop.engine.prediction import predict
 from relprop.engine.wrappers import check_model
 from relprop.methods.examples import single_example
 from relprop.methods.unit_scores import Inputs, attribution, ledger_of, unit_scores
-from relprop.rulebook.rulesets import Expand, RuleSet, ruleset
+from relprop.rulebook.rulesets import ByWeights, Expand, RuleSet, ruleset
 from relprop.types import Ledger
 
 TOLERANCE = 1e-4  # of the ledger, in float64
@@ -107,4 +107,7 @@ def _treatment(name: str, rules: RuleSet) -> str:
     rule = rules.get(name)
     if rule is None:
         return "linear or plain gradient" if rules.carries == "gradient" else "no rule"
-    return f"expanded: {rule.function.__name__}" if isinstance(rule, Expand) else f"rule: {rule.__name__.lstrip('_')}"
+    if isinstance(rule, Expand):
+        return f"expanded: {rule.function.__name__}"
+    rule = rule.rule if isinstance(rule, ByWeights) else rule
+    return f"rule: {getattr(rule, 'func', rule).__name__.lstrip('_')}"

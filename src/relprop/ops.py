@@ -64,6 +64,9 @@ VALUELESS = {
     "zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like", "new_zeros",
     "new_ones", "new_empty", "new_full", "new_tensor", "new_empty_strided", "empty_strided",
 }  # fmt: skip
+# Integers among the arguments are places, not values.
+INDEXES = {"getitem", "index_select", "gather", "embedding", "take_along_dim", "index_put", "scatter", "index_add",
+           "index_copy", "scatter_add", "one_hot"}  # fmt: skip
 # The result depends on the values of the first tensor only.
 LIKE = {"to", "type_as", "view_as", "reshape_as", "expand_as"}
 

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from relprop.engine.leaves import tensors
 from relprop.engine.refusals import location
-from relprop.ops import LIKE, VALUELESS, Op
+from relprop.ops import INDEXES, LIKE, VALUELESS, Op
 
-_INDEXES = {"getitem", "index_select", "gather", "embedding", "take_along_dim", "index_put", "scatter", "index_add",
-            "index_copy", "scatter_add", "one_hot"}  # fmt: skip
 CASTS_TO_INTEGERS = {"to", "type", "int", "char", "short", "byte", "long", "quantize_per_tensor",
                       "quantize_per_channel", "quantize_per_tensor_dynamic"}  # fmt: skip
 _COMPARES = {"gt", "lt", "ge", "le", "eq", "ne", "isclose", "allclose", "equal", "greater", "less"}
@@ -115,7 +113,7 @@ class GraphExits:
                 continue
             _, how, maximum = self._exited[id(tensor)]
             shift = maximum and op.name == "sub"  # of a softmax written by hand: it does not change the result
-            index = op.name in _INDEXES and not tensor.is_floating_point()
+            index = op.name in INDEXES and not tensor.is_floating_point()
             if not shift and not index:
                 sentences.append(
                     f'a live tensor was read {how}, and "{op.name}"{location()} used the result as a constant'

@@ -6,7 +6,8 @@ elementwise function f of one tensor with f(0) = 0 is an activation (`Lineage.ac
 
 Names of recognised calls beside torch's own: "centre" (x - mean x), "shift" (x - max x), "norm_bias" (the bias of a
 norm written out), "gate_sum" (1 + tanh u), "same_root_sum" and "same_root_product" (of two functions of the same
-tensor), "sum_of_products" (a matrix product written as products and their sum).
+tensor), "sum_of_products" (a matrix product written as products and their sum), "weighted_sum" (the same of a live
+tensor and weights: a linear layer).
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ from relprop.rulebook.softmax import WRITTEN_OUT
 class Lineage:
     """The notes on the tensors of one pass."""
 
-    def __init__(self, rules: RuleSet) -> None:
+    def __init__(self, rules: RuleSet, is_derived: Callable[[Tensor], bool]) -> None:
         self._rules = rules
+        self._is_derived = is_derived  # of a constant: is it computed from live tensors?
         self._roots: WeakValueDictionary[int, Root] = WeakValueDictionary()
         self._ratios = rules.get("gelu") is constant_ratio
         self._follows = self._ratios or rules.carries == "relevance" or "same_root_product" in rules
@@ -126,7 +128,7 @@ class Lineage:
             return "softmax" if note is not None and note.log_softmax else None
         if op.name in ("sum", "mean"):
             note = self.note(args[0]) if args and isinstance(args[0], Tensor) else None
-            return "sum_of_products" if note is not None and note.product else None
+            return None if note is None else note.product
         if op.name == "norm":
             return "sum" if self._sums_exponential(args, kwargs) else None
         if op.name not in ("add", "sub", "mul", "div") or len(args) < 2:
@@ -268,17 +270,24 @@ class Lineage:
             op.name == "log_softmax" or self._is_log_softmax(op, args, first, first_note),
             log_scale(op, args, None if first_note is None else first_note.log_scale),
             self._centring(op, args, kwargs, first, first_note, result),
-            self._is_product(op, args, first_note),
+            self._summed_product(op, args, first_note, result),
             logarithm_of(op, args, kwargs, first_note, first, self._root),
         )
         if result_note != Note(result._version):
             set_note(result, result_note)
 
-    def _is_product(self, op: Op, args: tuple[Any, ...], first_note: Note | None) -> bool:
+    def _summed_product(self, op: Op, args: tuple[Any, ...], first_note: Note | None, result: Tensor) -> str | None:
+        """What a sum of the result is: a matrix product, if the result is a product."""
         if op.name in CASTS or op.name in MOVES:
-            return first_note is not None and first_note.product
-        live = {id(one) for one in tensors(args) if one.requires_grad}
-        return op.name == "mul" and len(live) > 1
+            return None if first_note is None else first_note.product
+        factors = list(tensors(args)) if op.name == "mul" else []
+        live = {id(one): one for one in factors if one.requires_grad}
+        if len(live) > 1:
+            return "sum_of_products"
+        # In a layer, each number of x is multiplied by several weights; where it is by one, this is a weighted mean.
+        repeated = any(one.shape != result.shape or 0 in one.stride() for one in live.values())
+        weights = [one for one in factors if one.dim() and id(one) not in live]
+        return "weighted_sum" if repeated and weights and not any(map(self._is_derived, weights)) else None
 
     def _exponent_of(self, op: Op, first: Tensor, first_note: Note | None) -> Root | None:
         if op.name in EXPONENTIALS:

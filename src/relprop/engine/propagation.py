@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from relprop.deadline import check_deadline
 from relprop.engine.carried_rows import copy_carried_rows
+from relprop.engine.derived_constants import DerivedConstants
 from relprop.engine.expanded_calls import detached, with_values_of
 from relprop.engine.graph_exits import CASTS_TO_INTEGERS, GraphExits
 from relprop.engine.in_place_writes import InPlaceWrites
@@ -31,7 +32,7 @@ from relprop.ops import VALUELESS, Op, exponential, op_of, positional, take_inpl
 from relprop.rulebook import elementwise
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.relevance_flow import NoGradientError
-from relprop.rulebook.rulesets import CUTS, QUANTISED, Expand, RuleSet
+from relprop.rulebook.rulesets import CUTS, QUANTISED, ByWeights, Expand, RuleSet
 
 _ACTIVATION = Op("activation", elementwise.activation)
 
@@ -56,7 +57,8 @@ class Propagation(TorchFunctionMode):
         self._claiming = [one for one in self.observers if type(one).claims is not Observer.claims]
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
         self._has_gradient: dict[str, bool] = {}  # per operation that is not torch's own
-        self._lineage = Lineage(rules)
+        self._derived = DerivedConstants(rules)
+        self._lineage = Lineage(rules, self._derived.has)
         is_live = weak_method(self.is_live)  # a cycle would keep every tensor until a collection
         self._exits = GraphExits(is_live)
         self._liveness = Liveness(leaves, self._exits.warn if rules.carries == "gradient" else None)
@@ -112,6 +114,7 @@ class Propagation(TorchFunctionMode):
         """The same mode without observers, to run a part of the model again."""
         twin = Propagation(self.rules)
         twin._stand_ins, twin._liveness, twin._recomputing = self._stand_ins, self._liveness, True
+        twin._derived, twin._lineage = self._derived, Lineage(self.rules, self._derived.has)
         twin.writes = InPlaceWrites(twin.observers, twin._liveness, twin._lineage, twin._exits, twin._stand_ins)
         return twin
 
@@ -196,7 +199,9 @@ class Propagation(TorchFunctionMode):
             result = self._live(op, admitted, kwargs)
         else:
             result = self._constant(op, func, args, admitted, kwargs)
-        return result if out is None else self.writes.write_out(out, result)
+        result = result if out is None else self.writes.write_out(out, result)
+        self._derived.follow(op, admitted, kwargs, result)
+        return result
 
     def _unruled(self, below: Observer, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """A call below the place where scores are read: no rule applies."""
@@ -228,7 +233,7 @@ class Propagation(TorchFunctionMode):
                     if self._liveness.is_marked(value) or self.is_live(value):
                         live = True
                     elif value.requires_grad:  # still: a gate's result may have turned out to be a constant
-                        value = value.detach()
+                        value = self._derived.detached(value)
             elif type(value) is tuple or type(value) is list:
                 inner, inner_live = self._admit(tuple(value))
                 value, live = type(value)(inner), live or inner_live
@@ -341,6 +346,8 @@ class Propagation(TorchFunctionMode):
         rule = self.rules.get(op.name)
         if isinstance(rule, Expand):
             rule = rule.fused
+        elif isinstance(rule, ByWeights):
+            rule = rule.gated if self._derived.among(args) else rule.rule
         if rule is not None:
             try:
                 result = rule(op.function, *args, **kwargs)
@@ -379,6 +386,7 @@ class Propagation(TorchFunctionMode):
         if read:
             self._functions.run_again(self)
         result = func(*args, **kwargs)
+        self._derived.follow(op, args, kwargs, result)
         if read:
             written = () if not isinstance(target, Tensor) else (target, target._base)
             self._exits.record_exit(

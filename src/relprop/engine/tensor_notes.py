@@ -90,7 +90,7 @@ class Note:
     log_softmax: bool = False
     log_scale: float | None = None  # c of c log(x)
     centred: Centred | None = None
-    product: bool = False  # of two live tensors
+    product: str | None = None  # what its sum is: "sum_of_products" of two live tensors, or "weighted_sum"
     logarithm: Logarithm | None = None
 
 

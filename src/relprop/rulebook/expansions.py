@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import accumulate
 from typing import Any
 
@@ -45,6 +46,11 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
     """`F.bilinear` as a product of three tensors and a bias."""
     product = torch.einsum("...i,oij,...j->...o", x1, weight, x2)
     return product if bias is None else product + bias
+
+
+def chain(*tensors: Any) -> Any:
+    """`torch.linalg.multi_dot` and `torch.chain_matmul` as products from left to right."""
+    return reduce(torch.matmul, tensors[0] if isinstance(tensors[0], list | tuple) else tensors)
 
 
 def softmin(x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Tensor:

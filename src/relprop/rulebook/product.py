@@ -29,6 +29,13 @@ def equal_shares(func: Func, *args: Any, **kwargs: Any) -> Any:
     return func(*scaled(args, 1 / factors), **kwargs)
 
 
+def layer(func: Func, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    """[AttnLRP] Prop. 3.3 for a linear layer or convolution: a live bias is a summand and keeps what is its own."""
+    if x.requires_grad and weight.requires_grad:
+        x, weight = scaled((x, weight), 1 / 2)
+    return func(x, weight, bias, *args, **kwargs)
+
+
 def scaled(value: Any, factor: float) -> Any:
     """The same values; gradients that flow back to them are multiplied by `factor`."""
     if isinstance(value, list | tuple):

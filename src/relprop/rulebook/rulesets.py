@@ -48,13 +48,28 @@ class Expand:
         return live and not (fits and (mask is None or not mask.requires_grad))
 
 
+@dataclass(frozen=True)
+class ByWeights:
+    """A rule for layers: it holds where the constant factors of a product are weights, the same for every input.
+
+    Constants that are computed from the explained input, such as the attention weights of the AH-rule, are gates:
+    there `gated` holds.
+    """
+
+    rule: Rule
+    gated: Rule
+
+
+Treatment = Rule | Expand | ByWeights
+
+
 class RuleSet(Mapping[str, Any]):
     """Operation -> rule. `carries`: the backward pass carries the gradient (score = input x gradient) or relevance."""
 
     def __init__(
         self,
         name: str,
-        rules: Mapping[str, Rule | Expand],
+        rules: Mapping[str, Treatment],
         carries: Carries = "gradient",
         settings: FlowSettings = DEFAULT,
     ) -> None:
@@ -84,7 +99,7 @@ class RuleSet(Mapping[str, Any]):
 
     def with_maps(self, fused: bool = False) -> RuleSet:
         """The same rules with attention written out, so that its weights can be captured; or with `fused` attention."""
-        written_out: dict[str, Rule | Expand] = {
+        written_out: dict[str, Treatment] = {
             "multi_head_attention_forward": Expand(ops.multi_head_attention, always=True)
         }
         written_out["scaled_dot_product_attention"] = Expand(
@@ -126,7 +141,7 @@ class RuleSet(Mapping[str, Any]):
         return f"RuleSet({self.name!r}, {len(self)} rules, carries {self.carries})"
 
 
-def _consistent(rules: Mapping[str, Rule | Expand]) -> dict[str, Rule | Expand]:
+def _consistent(rules: Mapping[str, Treatment]) -> dict[str, Treatment]:
     """Attention stays fused only where the fused rule equals the rules of its single operations."""
     attention = rules.get("scaled_dot_product_attention")
     parts = (rules.get("matmul"), rules.get("softmax"))
@@ -140,25 +155,25 @@ def _native(func: Rule, *args: Any, **kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
-def _all(names: tuple[str, ...] | list[str], rule: Rule | Expand) -> dict[str, Rule | Expand]:
+def _all(names: tuple[str, ...] | list[str], rule: Treatment) -> dict[str, Treatment]:
     return dict.fromkeys(names, rule)
 
 
 # Splits as single slices: autograd lets a model write to these in place.
-_VIEWS: dict[str, Rule | Expand] = {
+_VIEWS: dict[str, Treatment] = {
     "batch_norm": norm.batch_norm,
     "split": Expand(expansions.split, exact=True),
     "chunk": Expand(expansions.chunk, exact=True),
     "unbind": Expand(expansions.unbind, exact=True),
 }
-_NORMS: dict[str, Rule | Expand] = {
+_NORMS: dict[str, Treatment] = {
     "normalize": Expand(ops.normalize),
     "renorm": Expand(ops.renorm),
     "cosine_similarity": Expand(expansions.cosine_similarity),
     "instance_norm": Expand(expansions.instance_norm),
     "native_layer_norm": Expand(expansions.native_layer_norm),
 }
-_ADDITIONS: dict[str, Rule | Expand] = {
+_ADDITIONS: dict[str, Treatment] = {
     "lerp": Expand(ops.lerp),
     "addcmul": Expand(ops.addcmul),
     "addcdiv": Expand(ops.addcdiv),
@@ -167,7 +182,7 @@ _ADDITIONS: dict[str, Rule | Expand] = {
     "addmv": Expand(ops.addmv),
     "addr": Expand(ops.addr),
 }
-EXPANSIONS: dict[str, Rule | Expand] = {
+EXPANSIONS: dict[str, Treatment] = {
     "multi_head_attention_forward": Expand(ops.multi_head_attention),
     "glu": Expand(ops.glu),
     "lstm": Expand(recurrent.lstm),
@@ -197,7 +212,7 @@ CUTS = (
 )  # fmt: skip
 
 # [Ali22] AH-rule: every softmax is a gate, in fused attention and outside.
-_ah: dict[str, Rule | Expand] = {
+_ah: dict[str, Treatment] = {
     "scaled_dot_product_attention": attention.constant_weights,
     **_all(["softmax", "softmin", "gumbel_softmax"], elementwise.gate),
     "multi_head_attention_forward": Expand(ops.multi_head_attention),
@@ -206,7 +221,7 @@ _ah: dict[str, Rule | Expand] = {
 }
 
 # [Ali22] LN-rule: 1/std is constant, in fused norms and in norms written by hand.
-_ln: dict[str, Rule | Expand] = {
+_ln: dict[str, Treatment] = {
     "layer_norm": norm.layer_norm,
     "rms_norm": norm.rms_norm,
     "group_norm": norm.group_norm,
@@ -218,12 +233,16 @@ _ln: dict[str, Rule | Expand] = {
     **_all(["var_mean", "std_mean"], elementwise.variance_and_mean),
 }
 
-_products = ["mul", "matmul", "einsum", "linear", "conv1d", "conv2d", "conv3d", "outer", "ger", "kron", "tensordot",
-             "inner", "linalg_multi_dot", "chain_matmul", "linalg_vecdot", "cross",
-             "linalg_cross"]  # fmt: skip
+_contractions = ["matmul", "einsum", "tensordot", "inner", "linalg_vecdot"]
+_chains = ["linalg_multi_dot", "chain_matmul"]
+_layers = ["linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+_products: dict[str, Treatment] = {
+    **_all(["mul", "outer", "ger", "kron", "cross", "linalg_cross", *_contractions, *_chains], product.equal_shares),
+    **_all(_layers, product.layer),
+}
 
 # [AttnLRP] Eq. 9 (activations as x * constant), Prop. 3.4 (constant denominators), Prop. 3.2-3.3 (equal shares).
-_homogeneous: dict[str, Rule | Expand] = {
+_homogeneous: dict[str, Treatment] = {
     **EXPANSIONS,
     **_all(elementwise.ACTIVATIONS, elementwise.constant_ratio),
     "pow": elementwise.power,
@@ -232,7 +251,7 @@ _homogeneous: dict[str, Rule | Expand] = {
     "linalg_solve_triangular": elementwise.solution,
     "linalg_solve": elementwise.solution,
     "grid_sample": elementwise.constant_grid,
-    **_all(_products, product.equal_shares),
+    **_products,
     "addmm": Expand(ops.addmm),
     "bilinear": Expand(expansions.bilinear),
 }
@@ -278,6 +297,7 @@ lrp_softmax = RuleSet(
         "softmax": softmax.secant_softmax,
         "normalize": Expand(ops.normalize, always=True),  # of an exponential, a gate, it is a softmax
         "softmin": Expand(expansions.softmin),
+        "mul": softmax.mul,
         "matmul": softmax.matmul,
         "einsum": softmax.einsum,
         "scaled_dot_product_attention": Expand(ops.plain_attention, fused=softmax.secant_attention),
@@ -287,10 +307,19 @@ lrp_softmax = RuleSet(
 
 @cache  # one rule set per gamma: passes are shared where rule sets are the same
 def gamma_rules(value: float) -> RuleSet:
-    """`lrp_conservative` with the gamma rule in linear layers and convolutions."""
-    layer, matmul = partial(gamma.layer, gamma=value), partial(gamma.matmul, gamma=value)
-    layers = _all(["linear", "conv1d", "conv2d", "conv3d"], layer)
-    return RuleSet("lrp_gamma", {**lrp_conservative, **layers, "matmul": matmul})
+    """`lrp_conservative` with the gamma rule in linear layers, convolutions and other products with weights."""
+    layer = ByWeights(partial(gamma.layer, gamma=value), product.layer)
+    contraction = ByWeights(partial(gamma.contraction, gamma=value), product.equal_shares)
+    return RuleSet(
+        "lrp_gamma",
+        {
+            **lrp_conservative,
+            **_all(_layers, layer),
+            **_all(_contractions, contraction),
+            **_all(_chains, Expand(expansions.chain)),
+            "weighted_sum": contraction.rule,
+        },
+    )
 
 
 lrp_gamma = gamma_rules(gamma.GAMMA)
@@ -300,7 +329,7 @@ gim = RuleSet(
     "gim",
     {
         **_ln,
-        **_all(_products, product.equal_shares),
+        **_products,
         "same_root_product": _native,  # an activation written by hand
         "addmm": Expand(ops.addmm),
         "bilinear": Expand(expansions.bilinear),
@@ -345,6 +374,7 @@ zplus_rules = RuleSet(
         **_all(["mul", "neg", "layer_norm", "rms_norm", "group_norm", "batch_norm", "same_root_sum"], zplus.unchanged),
         **_all(["softmax", "softmin", "log_softmax", "centre", "shift"], zplus.to_first),
         "sum_of_products": zplus_sums.sum_of_products,
+        "weighted_sum": zplus_sums.weighted_sum,
         "div": zplus.zplus_quotient,
         "pow": zplus.zplus_power,
         **_all(elementwise.ACTIVATIONS, zplus.unchanged),

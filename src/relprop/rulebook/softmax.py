@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from relprop.errors import UnruledOpError
 from relprop.ops import at_least_float32, repeat_heads
 from relprop.rulebook.attention import GatheredShares, weights_by_rows
-from relprop.rulebook.product import equal_shares
+from relprop.rulebook.product import equal_shares, live_tensors
 from relprop.rulebook.quantised import with_value
 
 Func = Callable[..., Any]
@@ -149,6 +149,17 @@ def attention_by(through: Through, rests: bool) -> Func:
 def matmul(func: Func, a: Tensor, b: Tensor) -> Any:
     """A matrix product in equal shares; of weights and values, those get all of what they give at rest."""
     return _product(func, a, b, -1, -2 if b.dim() > 1 else -1)
+
+
+def mul(func: Func, a: Any, b: Any, *args: Any) -> Any:
+    """The same for weights and values that are multiplied number by number, as before a sum."""
+    for p, v in ((a, b), (b, a)):
+        if len(live_tensors(p, v)) < 2:
+            break
+        dim = next((dim for dim in range(p.dim()) if _are_weights(p, dim)), None)
+        if dim is not None:
+            return _weighted(func, p, v, dim)
+    return equal_shares(func, a, b, *args)
 
 
 def einsum(func: Func, equation: str, *operands: Any) -> Any:

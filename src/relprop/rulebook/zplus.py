@@ -32,9 +32,7 @@ def linear(
 ) -> Tensor:
     """[Chefer21] Eq. 4-5: a linear layer by the z+ rule. A constant bias takes nothing."""
     if weight.requires_grad or (bias is not None and bias.requires_grad):
-        product = matmul(torch.matmul, x, weight.t(), settings=settings)
-        result = product if bias is None else add(torch.add, product, bias, settings=settings)
-        return _with_value_of(result, func, x, weight, bias)
+        return _layer(func, x, weight, bias, _positive_products, settings)
     return carry_relevance(settings, func, positive_products, x, weight, bias)
 
 
@@ -131,7 +129,21 @@ def split_linear(
 
 
 def _layer(layer: Func, x: Tensor, weight: Tensor, bias: Tensor | None, rule: Func, settings: FlowSettings) -> Tensor:
-    """An operation that is linear in x; `rule(R, x, weight, layer, stabiliser)` returns the relevance of x."""
+    """An operation that is linear in x; `rule(R, x, weight, layer, stabiliser)` returns the relevance of x.
+
+    A live weight is a second factor, a live bias a summand: [Chefer21] Eq. 6.
+    """
+    if weight.requires_grad or (bias is not None and bias.requires_grad):
+        if x.requires_grad and weight.requires_grad:
+            product = _bilinear(lambda x, w: layer(x, w, None), x, weight, settings)
+        elif weight.requires_grad:
+            product = _layer(lambda w, x, _: layer(x, w, None), weight, x, None, rule, settings)
+        else:
+            product = _layer(layer, x, weight, None, rule, settings)
+        if bias is None:
+            return product
+        lined_up = bias.reshape(-1, *[1] * (weight.dim() - 2))
+        return _with_value_of(add(torch.add, product, lined_up, settings=settings), layer, x, weight, bias)
 
     def share(
         relevance: Tensor, _: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, stabiliser: float
@@ -240,7 +252,10 @@ def half_each(relevance: Tensor, y: Tensor, a: Tensor, b: Tensor, stabiliser: fl
 
 def einsum(func: Func, equation: str, *operands: Any, settings: FlowSettings = DEFAULT) -> Tensor:
     """[Chefer21] Eq. 4-6 for an `einsum` of two tensors."""
-    a, b = operands[0] if len(operands) == 1 else operands
+    given = operands[0] if len(operands) == 1 else operands
+    if not isinstance(equation, str) or len(given) != 2:
+        raise UnruledOpError("an einsum has a z+ rule for two tensors and an equation in letters: use lrp_ah_ln")
+    a, b = given
     if a.requires_grad and b.requires_grad:
         return _bilinear(lambda a, b: func(equation, a, b), a, b, settings)
     if a.requires_grad:

@@ -42,6 +42,22 @@ def sum_of_products(func: Func, x: Tensor, *args: Any, settings: FlowSettings = 
     return carry_relevance(settings, call, share, x)
 
 
+def weighted_sum(func: Func, x: Tensor, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Tensor:
+    """[Chefer21] Eq. 5 for a linear layer written as products with weights and their sum: the z+ rule."""
+
+    def call(x: Tensor) -> Tensor:
+        return func(x, *args, **kwargs)  # type: ignore[no-any-return]
+
+    def share(relevance: Tensor, _: Tensor, x: Tensor, stabiliser: float) -> Shares:
+        with torch.enable_grad():
+            positive = x.detach().clamp_min(0).requires_grad_()
+            total = call(positive)
+        (part,) = torch.autograd.grad(total, positive, safe_divide(relevance, total.detach(), stabiliser))
+        return (positive.detach() * part,)
+
+    return carry_relevance(settings, call, share, x)
+
+
 def soft_maximum(
     func: Func, x: Tensor, dim: Any, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any
 ) -> Tensor:
@@ -59,4 +75,4 @@ def soft_maximum(
     return carry_relevance(settings, call, share, x)
 
 
-RULES: frozenset[Func] = frozenset((pool, sum_of_products, soft_maximum))
+RULES: frozenset[Func] = frozenset((pool, sum_of_products, weighted_sum, soft_maximum))
