@@ -176,6 +176,7 @@ PRODUCT: dict[str, Spelling] = {
     "bmm": lambda a, b: torch.bmm(a.flatten(0, 1), b.flatten(0, 1)).unflatten(0, a.shape[:2]),
     "out": lambda a, b: torch.matmul(a, b, out=torch.empty(0, dtype=a.dtype)),
     "reflected": lambda a, b: b.__rmatmul__(a),
+    "sum of products": lambda a, b: (a[..., None] * b[..., None, :, :]).sum(-2),
 }
 
 
@@ -216,6 +217,13 @@ LINEAR: dict[str, Spelling] = {
     "in place": lambda x, w, b: (x @ w.T).add_(b),
     "addmm": lambda x, w, b: torch.addmm(b, x.reshape(-1, x.shape[-1]), w.t()).view(*x.shape[:-1], -1),
     "aten": lambda x, w, b: torch.ops.aten.linear(x, w, b),
+    "einsum": lambda x, w, b: torch.einsum("...i,oi->...o", x, w) + b,
+    "weights on the left": lambda x, w, b: (w.expand(*x.shape[:-2], -1, -1) @ x.mT).mT + b,
+    "convolution": lambda x, w, b: F.conv1d(x.reshape(-1, x.shape[-1], 1), w[..., None], b).view(*x.shape[:-1], -1),
+    "batched weights": lambda x, w, b: torch.baddbmm(
+        b, x.reshape(len(x), -1, x.shape[-1]), w.t().expand(len(x), -1, -1)
+    ).view(*x.shape[:-1], -1),
+    "sum of products": lambda x, w, b: (x[..., None, :] * w).sum(-1) + b,
 }
 
 
