@@ -20,7 +20,8 @@ from relprop.engine.propagation import Propagation
 from relprop.errors import RelpropError
 from relprop.registry import METHODS
 from relprop.rulebook import attention, rulesets
-from relprop.rulebook.rulesets import Expand, RuleSet
+from relprop.rulebook.rulesets import RuleSet
+from relprop.rulebook.treatments import Expand
 from relprop.targets import Several, TokenAt
 
 BY_MAPS = [record.name for record in METHODS if record.maps]

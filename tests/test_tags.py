@@ -18,7 +18,7 @@ from models import tiny
 from relprop import Explainer, Explanation
 from relprop.attribution import attribute
 from relprop.cli.app import app
-from relprop.cli.explain import label_target
+from relprop.cli.targets import label_target
 from relprop.errors import InputError, ModelError, RelpropWarning, TargetError
 from relprop.registry import METHODS
 from relprop.serve.answers import flat_explanation

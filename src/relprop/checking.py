@@ -16,7 +16,8 @@ from relprop.engine.prediction import predict
 from relprop.engine.wrappers import check_model
 from relprop.methods.examples import single_example
 from relprop.methods.unit_scores import Inputs, attribution, ledger_of, unit_scores
-from relprop.rulebook.rulesets import ByWeights, Expand, RuleSet, ruleset
+from relprop.rulebook.rulesets import RuleSet, ruleset
+from relprop.rulebook.treatments import ByWeights, Expand
 from relprop.types import Ledger
 
 TOLERANCE = 1e-4  # of the ledger, in float64

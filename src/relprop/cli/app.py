@@ -10,9 +10,10 @@ import typer
 
 from relprop import __version__
 from relprop.cli import audit, bench, explain, heads, serve
-from relprop.cli.explain import MODEL, class_target
+from relprop.cli.explain import MODEL
 from relprop.cli.given import example
 from relprop.cli.outputs import loading_note, print_table
+from relprop.cli.targets import class_target
 from relprop.cli.words import command_words
 from relprop.errors import RelpropError
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from ast import literal_eval
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from relprop.cli import given as givens
-from relprop.cli.given import refuse
 from relprop.cli.many import CHUNK, FileRun, explain_to_file
 from relprop.cli.outputs import Outputs, loading_note, present, write_one_of_many
-from relprop.cli.own_models import is_own, own_explainer, table_of, table_rows
+from relprop.cli.own_models import is_own, own_explainer
+from relprop.cli.request import Request
+from relprop.cli.targets import class_target, label_target, place_target
 from relprop.errors import InputError
 
 if TYPE_CHECKING:
@@ -116,119 +115,86 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a text, an image or a molecule, coloured. Also every line of a pipe or file, and a folder of images."""
-    text = givens.one_text(pieces)
-    writing = {"generate": generate, "continuation": continuation}
-    if lm is None:
-        refuse(
-            '--{name} needs a language model: relprop explain --lm MODEL "prompt" --{name} ...', **writing, chat=chat
-        )
-    else:
-        refuse("give either --lm or --{name}, not both", model=model)
-        writing["against"] = against
-    if smiles is not None:
-        refuse("give either --smiles or a text, not both", text=text)
-        others = {"pair": pair, "image": image, "file": file, "lm": lm, "question": question, "context": context}
-        refuse("give either --smiles or --{name}, not both", **others)
-    if document is not None:
-        refuse("give either --document or a text, not both", text=text)
-        refuse("give either --document or --{name}, not both", pair=pair, file=file, smiles=smiles, context=context)
-    elif image is not None:
-        refuse("with --image the question is the text itself: leave out --{name}", question=question, context=context)
-    other = (
-        any(one is not None for one in (smiles, lm, question, context, pair, file, image, choice, document)) or split
-    )
-    paths = None if other else givens.pictures(text)
-    givens.check_other_file(text, lm or model)
-    outputs = Outputs(html, png, json, out, numbers, quiet)
-    folder = paths is not None and Path(str(text)).is_dir()
-    name = lm or model or ("molecules" if smiles is not None else "pets" if paths else "sentiment")
+    options = dict(locals())
+    _run(Request(givens.one_text(options.pop("pieces")), **options))
+
+
+def _run(request: Request) -> None:
+    request.check()
+    outputs = Outputs(request.html, request.png, request.json, request.out, request.numbers, request.quiet)
     made = None
-    if is_own(name):
-        with loading_note(name):
-            made = own_explainer(name, table_of(text, file))
-    if made is not None and made.reader.name == "rows":
-        refuse("--{name} is for texts, and this model reads rows of a table", column=column, pair=pair, image=image)
-        rows: dict[int, Any] = table_rows(made, table_of(text, file))
-    elif document is not None:
-        rows = givens.documents(document, model, image, question)
-    elif question is not None or context is not None:
-        rows = {0: givens.question_and_context(model, text, question, context, file)}
-    elif smiles is not None:
-        rows = {0: smiles}
-    elif chat is not None:
-        refuse("give either --chat or a text, not both", text=text, pair=pair, file=file, choice=choice)
-        rows = {0: givens.messages(chat)}
-    else:
-        rows = dict(enumerate(paths)) if paths else dict(givens.texts(text, pair, file, column))
-        rows = rows if image is None else {row: (image, givens.candidates(one)) for row, one in rows.items()}
-        rows = rows if paths or image is not None else givens.with_choices(rows, choice, split, pair)
-    given = list(rows.values())
-    if batch_size < 1:
-        raise InputError(f"batch_size must be at least 1, got {batch_size}")
-    if folder:
+    if is_own(request.name):
+        with loading_note(request.name):
+            made = own_explainer(request.name, request.table)
+    rows = request.rows() if made is None or made.reader.name != "rows" else request.table_rows(made)
+    if request.is_folder:
         outputs.check_folders()
     else:
         outputs.check_files()
+    explainer, methods = _loaded(request, made)
+    request.check_reader(explainer.reader.name)
+    inputs = list(rows.values())
+    targets = _targets(request, explainer, inputs)
+    asked = request.asked() | {"method": methods}
+    contour = _contour(request.contour)
+    if request.out is not None:
+        _explain_to_file(request, explainer, rows, targets, asked)
+    elif request.is_folder:
+        _explain_folder(explainer, inputs, targets, outputs, asked, contour)
+    else:
+        if request.writes and len(inputs) * len(methods) > 1 and outputs.files:
+            raise InputError("one file holds one continuation: give one prompt and one method, or --json -")
+        found = [one for each in _explained(explainer, inputs, targets, asked) for one in each]
+        drawn = request.pictures or request.image or request.document
+        present(found, outputs, request.ledger, contour if drawn else None)
+
+
+def _loaded(request: Request, made: Explainer | None) -> tuple[Explainer, list[str]]:
+    """The explainer, and the methods by their registered names."""
     from relprop.embedded import check_name
 
     if made is None:
-        check_name(name)  # before torch is loaded, which takes seconds
+        check_name(request.name)  # before torch is loaded, which takes seconds
     with loading_note("torch and transformers"):
-        from relprop.engine.model_call import is_tagger
         from relprop.explainer import Explainer
-        from relprop.loading import stamp
         from relprop.registry import METHODS
 
-    names = [METHODS[name.strip()].name for name in (compare.split(",") if compare else [method])]
-    with loading_note(name):
-        explainer = Explainer(name) if made is None else made
-    asked: dict[str, Any] = {"method": names, "batch_size": batch_size, "ledger": ledger, **_options(option or [])}
-    whole = givens.context_text(given[0][1]) if question is not None else ""  # an answer may hold commas itself
+    given = request.compare.split(",") if request.compare else [request.method]
+    methods = [METHODS[name.strip()].name for name in given]
+    with loading_note(request.name):
+        return Explainer(request.name) if made is None else made, methods
+
+
+def _targets(request: Request, explainer: Explainer, inputs: Sequence[Any]) -> list[object]:
+    from relprop.engine.model_call import is_tagger
+
+    whole = "" if request.question is None else givens.context_text(inputs[0][1])  # an answer may hold commas itself
     read = label_target if is_tagger(explainer.model) else class_target
     read = place_target if getattr(explainer.task, "takes_places", False) else read
-    labels = dict(enumerate(choice)) if choice else explainer.labels
-    targets: list[object] = [one if one in whole else read(one, labels) for one in target] if target else [None]
-    if lm is None and against is not None:
-        if read is not class_target or whole or any(isinstance(one, tuple) for one in targets):
-            raise InputError("--against is for one class or token; give the contrast as a part of --target alone")
-        targets = [(one, class_target(against, labels)) for one in targets]
-    reads = explainer.reader.name
-    if reads == "texts" and not other and not paths and text is not None and (hint := givens.hint(text)):
-        typer.echo(f"relprop: {hint}", err=True)
-    if document is not None and reads != "documents":
-        raise InputError(f"--document needs a model that reads words with their boxes, this one reads {reads}")
-    if image is not None and reads not in ("inputs", "documents"):
-        raise InputError(f"--image needs a model that reads a picture and a text together, this one reads {reads}")
-    if reads == "graphs":
-        refuse("--{name} is not for graphs", words=words, contour=contour)
-    else:
-        refuse(f"--{{name}} needs a model of graphs, this one reads {reads}: leave out --model", smiles=smiles)
-    if paths and reads == "images":
-        refuse("--{name} is for texts", words=words, drop_special=drop_special)
-    if folder:
-        refuse("--{name} is for one image, not for a folder", ledger=ledger)
-    asked |= {"special": "drop"} if drop_special else {}
-    asked |= {"words": True} if words else {}
-    asked |= {"progress": False} if quiet else {}
-    if out is not None:
-        asked |= {key: value for key, value in writing.items() if value is not None}
-        begun = {"model": [name, stamp(name)], "targets": target, "inputs": givens.digest(rows), **asked}
+    labels = dict(enumerate(request.choice)) if request.choice else explainer.labels
+    targets: list[object] = [one if one in whole else read(one, labels) for one in request.target or ()]
+    targets = targets or [None]
+    if request.lm is not None or request.against is None:
+        return targets
+    if read is not class_target or whole or any(isinstance(one, tuple) for one in targets):
+        raise InputError("--against is for one class or token; give the contrast as a part of --target alone")
+    return [(one, class_target(request.against, labels)) for one in targets]
 
-        def explained(some: Sequence[object]) -> list[list[Explanation]]:
-            return _explained(explainer, some, targets, {**asked, "progress": False})
 
-        explain_to_file(FileRun(out, rows, begun, CHUNK * batch_size), explained, quiet)
-        return
-    if folder:
-        _explain_folder(explainer, given, targets, outputs, asked, _contour(contour))
-        return
-    if any(value is not None for value in writing.values()):
-        if len(given) * len(names) > 1 and outputs.files:
-            raise InputError("one file holds one continuation: give one prompt and one method, or --json -")
-        asked |= writing
-    found = [one for each in _explained(explainer, given, targets, asked) for one in each]
-    rings = _contour(contour) if paths or image or document else None
-    present(found, outputs, ledger, rings)
+def _explain_to_file(
+    request: Request, explainer: Explainer, rows: dict[int, Any], targets: Sequence[object], asked: dict[str, Any]
+) -> None:
+    """Every input to the file of --out, as they come."""
+    from relprop.loading import stamp
+
+    assert request.out is not None
+    inputs = givens.digest(rows)
+    begun = {"model": [request.name, stamp(request.name)], "targets": request.target, "inputs": inputs, **asked}
+
+    def explained(some: Sequence[object]) -> list[list[Explanation]]:
+        return _explained(explainer, some, targets, {**asked, "progress": False})
+
+    explain_to_file(FileRun(request.out, rows, begun, CHUNK * request.batch_size), explained, request.quiet)
 
 
 def _explained(
@@ -275,56 +241,3 @@ def _contour(given: str | None) -> Contour:
         return None if given is None else "mean" if given == "mean" else float(given)
     except ValueError:
         raise InputError(f'--contour is a number or "mean", got "{given}"') from None
-
-
-def _options(given: list[str]) -> dict[str, object]:
-    """NAME=VALUE as Python reads the value; what it cannot read is a word."""
-    options = {}
-    for one in given:
-        name, equals, value = one.partition("=")
-        if not equals or not name:
-            raise InputError(f'an option is NAME=VALUE, such as variant=released, got "{one}"')
-        try:
-            options[name.strip().replace("-", "_")] = literal_eval(value)
-        except (SyntaxError, ValueError):
-            options[name.strip().replace("-", "_")] = value
-    return options
-
-
-def class_target(target: str | None, labels: dict[int, str]) -> object:
-    """'positive', '1', or 'positive,negative' for a difference. A class name may hold commas itself."""
-    if target is None or target in labels.values():
-        return target
-    parts = [int(part) if re.fullmatch(r"\s*-?[0-9]+\s*", part) else part for part in target.split(",")]
-    return parts[0] if len(parts) == 1 else tuple(parts)
-
-
-def label_target(target: str, labels: dict[int, str]) -> object:
-    """'B-LOC' alone, 'Berlin,B-LOC', '16:22,B-LOC' by characters, 'Berlin,B-LOC,O' for a difference.
-
-    The word may hold commas itself.
-    """
-    *rest, last = target.split(",")
-    if not rest or target in labels.values():
-        return target
-    label: object = last.strip()
-    if len(rest) > 1 and rest[-1].strip() in labels.values():
-        label = (rest.pop().strip(), label)
-    word = ",".join(rest)
-    characters = re.fullmatch(r"([0-9]+):([0-9]+)", word.strip())
-    return (int(characters[1]), int(characters[2])) if characters else word, label
-
-
-def place_target(target: str, labels: dict[int, str]) -> object:
-    """'cat' alone, '3,cat' for an object, '120:80,cat' at a point, '10:20:90:60,cat' in a box; 'cat,dog' at either end.
-
-    A place may stand alone.
-    """
-    where, *classes = (part.strip() for part in target.split(","))
-    if target in labels.values() or not re.fullmatch(r"[0-9]+|[0-9.]+(:[0-9.]+){1,3}", where):
-        return class_target(target, labels)
-    numbers = tuple(float(one) if "." in one else int(one) for one in where.split(":"))
-    label = classes[0] if len(classes) == 1 else tuple(classes)
-    if len(numbers) == 1:
-        return (numbers[0], label) if classes else numbers[0]
-    return (numbers, label) if classes else numbers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -53,6 +53,22 @@ def normalises_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         and args[0].dim() == 3
         and len(args[0]) == 1
     )
+
+
+def summed_product(
+    op: Op, args: tuple[Any, ...], before: str | None, result: Tensor, is_derived: Callable[[Tensor], bool]
+) -> str | None:
+    """What a sum of the result is, where the result is a product: a matrix product or a layer."""
+    if op.name in CASTS or op.name in MOVES:
+        return before
+    factors = list(tensors(args)) if op.name == "mul" else []
+    live = {id(one): one for one in factors if one.requires_grad}
+    if len(live) > 1:
+        return "sum_of_products"
+    # In a layer, each number of x is multiplied by several weights; where it is by one, the sum is a weighted mean.
+    repeated = any(one.shape != result.shape or 0 in one.stride() for one in live.values())
+    weights = [one for one in factors if one.dim() and id(one) not in live]
+    return "weighted_sum" if repeated and weights and not any(map(is_derived, weights)) else None
 
 
 def masks(op: Op, args: tuple[Any, ...]) -> bool:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from relprop.engine.leaves import tensors
 from relprop.ops import INDEXES, LIKE, VALUELESS, Op
-from relprop.rulebook.rulesets import ByWeights, RuleSet
+from relprop.rulebook.rulesets import RuleSet
+from relprop.rulebook.treatments import ByWeights
 
 _MARK = "_relprop_derived"
 

@@ -8,6 +8,7 @@ from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from relprop.engine.carried_rows import copy_carried_rows
 from relprop.engine.graph_exits import GraphExits
@@ -58,6 +59,21 @@ class InPlaceWrites:
             saved = one()
             if saved is not None:
                 saved.tensor = saved.tensor.clone()
+
+    def adopt(self, tensor: Tensor, live: Tensor) -> bool:
+        """Make the model's own tensor live by writing `live` to it; False where that is not possible."""
+        base = tensor if tensor._base is None else tensor._base
+        if not self._liveness.is_constant(base) or isinstance(tensor, Parameter) or not live.requires_grad:
+            return False
+        if tensor.shape != live.shape or tensor.dtype != live.dtype:
+            return False
+        try:
+            self.before_write(tensor)
+            tensor.copy_(live)
+        except RuntimeError:  # its elements share memory, or autograd forbids writes to this view
+            return False
+        self._liveness.mark_live(tensor)
+        return True
 
     def write(self, target: Tensor, result: Tensor, before: Tensor) -> Tensor:
         """Write `result` to the memory of `target`; returns `target`."""

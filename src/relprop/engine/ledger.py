@@ -20,8 +20,9 @@ from relprop.engine.refusals import opaque_functions
 from relprop.engine.saved_tensors import address
 from relprop.ops import AFFINE, Op, bias_of
 from relprop.rulebook.norm import CARRYING
-from relprop.rulebook.rulesets import Carries, Expand, RuleSet
+from relprop.rulebook.rulesets import Carries, RuleSet
 from relprop.rulebook.softmax import AT_REST
+from relprop.rulebook.treatments import Expand
 from relprop.types import Entry, Kind, Ledger
 
 Hook = Callable[[Tensor | None], None]

@@ -35,6 +35,7 @@ from relprop.engine.call_kinds import (
     masks,
     normalises_rows,
     scalar,
+    summed_product,
     tensors,
     value_at_zero,
 )  # fmt: skip
@@ -270,24 +271,11 @@ class Lineage:
             op.name == "log_softmax" or self._is_log_softmax(op, args, first, first_note),
             log_scale(op, args, None if first_note is None else first_note.log_scale),
             self._centring(op, args, kwargs, first, first_note, result),
-            self._summed_product(op, args, first_note, result),
+            summed_product(op, args, None if first_note is None else first_note.product, result, self._is_derived),
             logarithm_of(op, args, kwargs, first_note, first, self._root),
         )
         if result_note != Note(result._version):
             set_note(result, result_note)
-
-    def _summed_product(self, op: Op, args: tuple[Any, ...], first_note: Note | None, result: Tensor) -> str | None:
-        """What a sum of the result is: a matrix product, if the result is a product."""
-        if op.name in CASTS or op.name in MOVES:
-            return None if first_note is None else first_note.product
-        factors = list(tensors(args)) if op.name == "mul" else []
-        live = {id(one): one for one in factors if one.requires_grad}
-        if len(live) > 1:
-            return "sum_of_products"
-        # In a layer, each number of x is multiplied by several weights; where it is by one, this is a weighted mean.
-        repeated = any(one.shape != result.shape or 0 in one.stride() for one in live.values())
-        weights = [one for one in factors if one.dim() and id(one) not in live]
-        return "weighted_sum" if repeated and weights and not any(map(self._is_derived, weights)) else None
 
     def _exponent_of(self, op: Op, first: Tensor, first_note: Note | None) -> Root | None:
         if op.name in EXPONENTIALS:

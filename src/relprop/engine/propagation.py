@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from relprop.deadline import check_deadline
@@ -32,7 +31,8 @@ from relprop.ops import VALUELESS, Op, exponential, op_of, positional, take_inpl
 from relprop.rulebook import elementwise
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.relevance_flow import NoGradientError
-from relprop.rulebook.rulesets import CUTS, QUANTISED, ByWeights, Expand, RuleSet
+from relprop.rulebook.rulesets import CUTS, QUANTISED, RuleSet
+from relprop.rulebook.treatments import ByWeights, Expand
 
 _ACTIVATION = Op("activation", elementwise.activation)
 
@@ -123,23 +123,8 @@ class Propagation(TorchFunctionMode):
     def replace(self, tensor: Tensor, stand_in: Tensor) -> None:
         """Use `stand_in` for `tensor` from now on: in its memory if this pass computed it, else in all torch calls."""
         self._liveness.add_live(stand_in)
-        if not self._adopt(tensor, stand_in):
+        if not self.writes.adopt(tensor, stand_in):
             self._stand_ins[id(tensor)] = (tensor, stand_in)  # keeps `tensor`, so that its id is not reused
-
-    def _adopt(self, tensor: Tensor, live: Tensor) -> bool:
-        """Make the model's own tensor live by writing `live` to it; False where that is not possible."""
-        base = tensor if tensor._base is None else tensor._base
-        if not self._liveness.is_constant(base) or isinstance(tensor, Parameter) or not live.requires_grad:
-            return False
-        if tensor.shape != live.shape or tensor.dtype != live.dtype:
-            return False
-        try:
-            self.writes.before_write(tensor)
-            tensor.copy_(live)
-        except RuntimeError:  # its elements share memory, or autograd forbids writes to this view
-            return False
-        self._liveness.mark_live(tensor)
-        return True
 
     def stand_in(self, tensor: Tensor) -> Tensor:
         """The tensor that calls get in place of `tensor`: itself, unless it was replaced."""

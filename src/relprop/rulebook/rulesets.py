@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Literal
@@ -25,42 +25,10 @@ from relprop.rulebook import (
 )
 from relprop.rulebook.linear_operations import HARMLESS, LINEAR
 from relprop.rulebook.relevance_flow import DEFAULT, FlowSettings, Phase
+from relprop.rulebook.treatments import ByWeights, Expand, Rule, Treatment
 from relprop.rulebook.zplus_attention import zplus_attention
 
-Rule = Callable[..., Any]
 Carries = Literal["gradient", "relevance"]
-
-
-@dataclass(frozen=True)
-class Expand:
-    """Run this function in place of the operation; the rules apply to its torch calls one by one."""
-
-    function: Rule
-    always: bool = False  # also where no argument is live, so that observers see the single calls
-    exact: bool = False  # equals the operation to the bit, so that the operation itself need not run
-    fused: Rule | None = None  # a rule for fused attention, where query, key and value are live and the mask is not
-
-    def applies(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], live: bool) -> bool:
-        if self.fused is None:
-            return live or self.always
-        mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
-        fits = len(args) > 2 and all(one.requires_grad for one in args[:3])
-        return live and not (fits and (mask is None or not mask.requires_grad))
-
-
-@dataclass(frozen=True)
-class ByWeights:
-    """A rule for layers: it holds where the constant factors of a product are weights, the same for every input.
-
-    Constants that are computed from the explained input, such as the attention weights of the AH-rule, are gates:
-    there `gated` holds.
-    """
-
-    rule: Rule
-    gated: Rule
-
-
-Treatment = Rule | Expand | ByWeights
 
 
 class RuleSet(Mapping[str, Any]):
