@@ -74,7 +74,7 @@ class _Call:
 
     name: str
     nodes: tuple[Any, ...]
-    live: int  # how many of its arguments are live
+    mixes: bool  # units can mix in it
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,12 @@ class _AttentionCall:
     square: bool  # attention of all rows to all rows
     calls: int  # number of live calls before it
     live_queries: bool  # the queries depend on the input; otherwise they are learned
+
+
+def _mixes(op: Op, given: Sequence[Tensor], result: Tensor) -> bool:
+    """Whether units can mix in a call: attention, or a product of live matrices, also one written as outer products."""
+    outer = op.name == "mul" and all(one.shape != result.shape for one in given)
+    return op.name in _MIXES or (len(given) > 1 and (outer or op.name in _PRODUCTS))
 
 
 class Recorder(Observer):
@@ -103,7 +109,7 @@ class Recorder(Observer):
     def after_claimed(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         given = live_tensors(args, tuple(kwargs.values()))
         if (results := live_tensors(result)) and not returns_input(given, results):
-            self.calls.append(_Call(op.name, tuple(one.grad_fn for one in results), len(given)))
+            self.calls.append(_Call(op.name, tuple(one.grad_fn for one in results), _mixes(op, given, results[0])))
             self.last = tuple(reversed(list(module_frames())))
             self.first = self.first or self.last
         self._record_attention(op, args, result)
@@ -311,7 +317,7 @@ def _before_mixing(number: int, cuts: set[Any], calls: Sequence[_Call], reach: d
     for call in calls:
         if not any(reach[node] >> number & 1 for node in call.nodes):
             continue
-        if call.name in _MIXES or (call.name in _PRODUCTS and call.live > 1):
+        if call.mixes:
             break
         names.append(call.name)
         if len(call.nodes) == 1 and call.nodes[0] in cuts:

@@ -17,7 +17,7 @@ DEFAULT = "lrp_conservative"
 _METHODS_OF = {
     "attention": "attention_last rollout gae cam grad_cam grad_sam attcat",
     "baseline": "random",
-    "decomposition": "alti",
+    "decomposition": "alti decompx",
     "flow": "attention_flow",
     "gradient": "gradient gradient_x_input integrated_gradients smoothgrad",
     "perturbation": "occlusion",

@@ -1,4 +1,4 @@
-"""Methods that decompose the attention of every block into the vectors that tokens give to each other."""
+"""Methods that follow the vectors that tokens give to each other: in the attention of every block, or all the way."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from relprop.engine.decompose import AttentionSubBlock, decompose
+from relprop.engine.unit_vectors import unit_vectors
 from relprop.errors import InputError, ModelError
 from relprop.methods.block_maps import Variant, check_variant, weight_maps
-from relprop.methods.unit_scores import Inputs
+from relprop.methods.unit_scores import Inputs, attribution, scores_of_rows
 from relprop.ops import at_least_float32
 from relprop.registry import METHODS
+from relprop.rulebook import rulesets
+from relprop.rulebook.relevance_flow import safe_divide
 from relprop.types import Attribution
 
 Measure = Literal["l1", "l2", "norm"]
@@ -85,3 +88,40 @@ def row_shares(c: Tensor) -> Tensor:
     """Rows scaled to sum 1. A row without contributions (its output is all bias) gets 1 at its own token."""
     total = c.sum(-1, keepdim=True)
     return torch.where(total > 0, c / torch.where(total > 0, total, 1), torch.eye(c.shape[-1]).to(c))
+
+
+@METHODS.register(
+    family="decomposition",
+    signed=True,
+    gradients=True,
+    complete=True,
+    passes=lambda units, options: 3 * units,  # every unit's vector through the model
+    citation="Modarressi et al. 2023, DecompX",
+)
+def decompx(model: nn.Module, inputs: Inputs, target: Any, *, biases: bool = True) -> Attribution:
+    """Each unit's vector is carried through all layers, every bias shared among the vectors; ends at the target.
+
+    [DecompX] Eq. 5: a bias b goes to unit k by |b . z_k| / sum_k |b . z_k|, z_k the unit's vector before it; Eq. 10:
+    activations f(z) as z * const(f(z) / z). Scores sum to the explained number. `biases=False` leaves biases out,
+    which gives the scores of `lrp_conservative`. Short inputs: time and memory grow with units times units.
+    """
+    rules = rulesets.lrp_conservative.with_maps()
+    flow, rows = unit_vectors(model, inputs, target, rules, bias_shares if biases else no_shares)
+    parts = scores_of_rows(flow, rows, inputs)
+    # The baseline is what rows of no unit give, such as a class token or the decoder's start; else 0, up to rounding.
+    every, scored = torch.cat(rows), torch.cat([one.flatten() for one in parts.values()])
+    other = every.sum() - scored.sum()
+    baseline = torch.where(other.abs() <= 1e-6 * every.abs().sum(), 0, other)[None]
+    return attribution(flow, "decompx", parts, conserves=True, baseline=baseline)
+
+
+def bias_shares(vectors: Tensor, bias: Tensor) -> Tensor:
+    """[DecompX] Eq. 5: the share of each unit in the bias of a row (last dimension), by its vector there."""
+    if not bias.any():
+        return torch.zeros_like(vectors)
+    sizes = (vectors * bias).sum(-1, keepdim=True).abs() if bias.dim() else (vectors * bias).abs()
+    return bias * torch.where(sizes.sum(0) > 0, safe_divide(sizes, sizes.sum(0)), 1 / len(vectors))
+
+
+def no_shares(vectors: Tensor, bias: Tensor) -> Tensor:
+    return torch.zeros_like(vectors)
