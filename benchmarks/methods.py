@@ -24,7 +24,7 @@ from relprop.registry import METHODS
 WORK = Work("bert-base", 128, batch=8)
 BOUNDS = {"transformer_attribution": 3.5, "mask_lrp": 3.5, "gae": 1.15, "rollout": 0.6, "attention_flow": 6.0,
           "lrp_ah_ln": 0.95, "lrp_conservative": 0.97}  # fmt: skip
-SKIPPED = ("random", "shapley", "occlusion", "integrated_gradients", "smoothgrad")  # many passes: see `by_hand`
+SKIPPED = ("random", "shapley", "occlusion", "integrated_gradients", "smoothgrad", "decompx")  # many passes: see below
 
 
 def options(method: str) -> dict[str, object]:
@@ -69,6 +69,14 @@ def by_hand(rounds: int) -> None:
         relprop.attribute(model, one, 1, "integrated_gradients", steps=31, baseline=0, internal_batch_size=32)
 
     report("integrated_gradients / its 32 passes", paired_ratios(integrated, gradients, rounds), 1.1)
+
+
+def vectors(rounds: int) -> None:
+    """`decompx`, which is for short inputs: one text of 24 tokens."""
+    work = Work("bert-base", 24)
+    model, inputs = build(work).requires_grad_(False), inputs_for(work)
+    run = lambda: void(relprop.attribute(model, inputs, 1, "decompx"))  # noqa: E731
+    report("decompx, 24 tokens, batch 1", paired_ratios(run, lambda: plain(model, inputs), rounds), None)
 
 
 def proof_share(rounds: int) -> None:
@@ -142,7 +150,10 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     print(f"{'BERT-base, 128 tokens, batch 8':<44}{'ratio':>8}{'bound':>9}")
-    against_plain(args.methods or [name for name in METHODS.names() if name not in SKIPPED], args.rounds)
+    chosen = args.methods or METHODS.names()
+    against_plain([name for name in chosen if name not in SKIPPED], args.rounds)
+    if "decompx" in chosen:
+        vectors(args.rounds)
     proof_share(args.rounds)
     if not args.methods:
         by_hand(args.rounds)

@@ -28,7 +28,7 @@ from relprop.engine.restoring import restoring
 from relprop.engine.sources import MisfitError, Source, Sources
 from relprop.engine.survey import ReadingPlan
 from relprop.errors import InputError, ModelError, OneByOneError
-from relprop.ops import AFFINE, Op
+from relprop.ops import AFFINE, Op, at_least_float32
 from relprop.rulebook.rulesets import RuleSet
 
 MOST_UNITS = 128
@@ -53,7 +53,7 @@ def _carried(
     model: nn.Module, inputs: Mapping[str, Any], target: Any, rules: RuleSet, split: Split, plan: ReadingPlan
 ) -> tuple[Flow, list[Tensor]]:
     sources = Sources(inputs, plan)
-    segments = _Segments()
+    segments = _LinearSegments()
     with torch.inference_mode(False), torch.enable_grad(), evaluating(model):
         given = sources.live_inputs(inputs)
         with Propagation(rules, [sources, segments], sources.live) as mode:
@@ -69,7 +69,7 @@ def _carried(
         raise OneByOneError("vectors are carried for one number at a time")
     placed = tuple(sources.placed)
     with torch.inference_mode(False), torch.enable_grad():
-        found = _carry(chosen.value, placed, segments.results, split).flatten(1).sum(1)
+        found = at_least_float32(_carry(chosen.value, placed, segments.results, split)).flatten(1).sum(1)
     axes, _ = proved_axes(placed, 1, plan)
     warnings = warnings_of(sources, inputs, mode.warnings)
     flow = Flow(
@@ -78,7 +78,7 @@ def _carried(
     return flow, list(found.split([len(one.rows.low) for one in placed]))
 
 
-class _Segments(Observer):
+class _LinearSegments(Observer):
     """Cuts the graph behind every call that may add a constant: each segment is linear, and its results are kept."""
 
     def __init__(self) -> None:
@@ -169,9 +169,13 @@ def _pushed(result: Tensor, edges: list[Edge], vectors: list[Tensor]) -> Tensor:
     """The vectors where a segment begins, carried to its end: u J is linear in u, and its derivative by u is J."""
     u = torch.zeros_like(result, requires_grad=True)
     back = torch.autograd.grad(result, [GradientEdge(*one) for one in edges], u, create_graph=True)
+    reached = [(one, own) for one, own in zip(back, vectors, strict=True) if one.requires_grad]  # others get nothing
+    if not reached:
+        return torch.zeros(len(vectors[0]), *result.shape).to(result)
+    parts, vectors = ([pair[i] for pair in reached] for i in (0, 1))
     try:
-        (pushed,) = torch.autograd.grad(back, u, vectors, is_grads_batched=True, retain_graph=True)
+        (pushed,) = torch.autograd.grad(parts, u, vectors, is_grads_batched=True, retain_graph=True)
     except RuntimeError:  # a rule that cannot be batched
-        each = [torch.autograd.grad(back, u, list(own), retain_graph=True)[0] for own in zip(*vectors, strict=True)]
+        each = [torch.autograd.grad(parts, u, list(own), retain_graph=True)[0] for own in zip(*vectors, strict=True)]
         pushed = torch.stack(each)
     return pushed.detach()

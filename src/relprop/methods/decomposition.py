@@ -95,6 +95,7 @@ def row_shares(c: Tensor) -> Tensor:
     signed=True,
     gradients=True,
     complete=True,
+    additive=True,
     passes=lambda units, options: 3 * units,  # every unit's vector through the model
     citation="Modarressi et al. 2023, DecompX",
 )
