@@ -91,6 +91,7 @@ def test_what_the_page_is_told(live: Live) -> None:
         "number": "texts", "tagger": "texts", "next": "texts",
     }  # fmt: skip
     assert about["next"]["labels"] == ["follows", "does not follow"]
+    assert [(name, one["mask"]) for name, one in about.items() if "mask" in one] == [("masks", "[MASK]")]
     assert [name for name, one in about.items() if one["several"]] == ["several"]
     methods = live.get("/v1/methods").json["methods"]
     assert [one["name"] for one in methods if one["pairs_only"]] == ["bilrp"]

@@ -109,6 +109,8 @@ class ServedModel:
         several = isinstance(task, ClassScore) and task.takes_lists
         about |= {"kind": self.kind, "input": self._input, "labels": names, "several": several, "heads": heads}
         samples = picture_samples(self._source) if self._input in ("picture", "both") else []
+        if self.kind == "masks" and isinstance(self.explainer.reader, TextReader):
+            about["mask"] = self.explainer.reader.tokenizer.mask_token
         return {**about, "writes": self._writes, "samples": samples}
 
     @property

@@ -41,16 +41,21 @@ const SOUNDS = [
   { name: 'a rising tone', parts: [{ seconds: 2, from: 220, to: 1760 }] },
   { name: 'three beeps', parts: [0, 1, 2].flatMap(() => [{ seconds: 0.25, from: 880, to: 880 }, { seconds: 0.35 }]) }];
 
-const textsOf = ({ kind, input }) => (input === 'text' || input === 'question' || input === 'smiles'
-  || input === 'both' || input === 'document' ? TEXTS[kind] ?? [] : []);
+const WRITTEN = ['text', 'question', 'smiles', 'both', 'document'];
+const withMask = (one, mask) => ({ ...one, text: one.text.replace('[MASK]', () => mask) });
+
+const textsOf = ({ kind, input, mask = '[MASK]' }) => (WRITTEN.includes(input) ? TEXTS[kind] ?? [] : [])
+  .map((one) => withMask(one, mask));
+let shown = '';  // the text that was put there last
 
 /** What stands in the fields at first, unless something was typed. */
 export function firstText(about) {
   const [text, pair] = [byId('text'), byId('pair')];
-  const known = Object.values(TEXTS).flat().some((one) => one.text === text.value);
+  const known = text.value === shown || Object.values(TEXTS).flat().some((one) => one.text === text.value);
   if (text.value && !known) return;
   const [first] = textsOf(about);
   [text.value, pair.value] = [first?.text ?? '', first?.pair ?? ''];
+  shown = text.value;
 }
 
 /** The buttons of a model's samples; `use` hears a text, a file of a picture, or one of a sound. */
