@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -20,9 +21,10 @@ class DerivedConstants:
     Only where a rule makes a difference between these and the weights of the model.
     """
 
-    def __init__(self, rules: RuleSet) -> None:
+    def __init__(self, rules: RuleSet, is_live: Callable[[Tensor], bool]) -> None:
+        self._is_live = is_live
         self._needed = any(isinstance(rule, ByWeights) for rule in rules.values())
-        self._mark = object()  # of this pass: a model may keep a marked tensor
+        self.mark = object()  # of this pass: a model may keep a marked tensor
 
     def has(self, tensor: Tensor) -> bool:
         return not tensor.requires_grad and self._is_marked(tensor)
@@ -34,7 +36,7 @@ class DerivedConstants:
         """A tensor that turned out to be a constant, without its gradient."""
         constant = tensor.detach()
         if self._is_marked(tensor):
-            setattr(constant, _MARK, self._mark)
+            setattr(constant, _MARK, self.mark)
         return constant
 
     def follow(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -44,11 +46,11 @@ class DerivedConstants:
         given = tensors(args[:1] if op.name in LIKE else (*args, *kwargs.values()))
         # Weights that an index selects, as those of an expert, are weights still.
         values = (one for one in given if op.name not in INDEXES or one.is_floating_point())
-        if any(one.requires_grad or self._is_marked(one) for one in values):
+        if any(self._is_marked(one) or self._is_live(one) for one in values):
             for tensor in tensors((result, args[:1] if op.in_place else ())):
                 for one in (tensor, tensor._base):
                     if one is not None:
-                        setattr(one, _MARK, self._mark)
+                        setattr(one, _MARK, self.mark)
 
     def _is_marked(self, tensor: Tensor) -> bool:
-        return getattr(tensor, _MARK, None) is self._mark
+        return getattr(tensor, _MARK, None) is self.mark

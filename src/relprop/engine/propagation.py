@@ -57,9 +57,9 @@ class Propagation(TorchFunctionMode):
         self._claiming = [one for one in self.observers if type(one).claims is not Observer.claims]
         self._stand_ins: dict[int, tuple[Tensor, Tensor]] = {}
         self._has_gradient: dict[str, bool] = {}  # per operation that is not torch's own
-        self._derived = DerivedConstants(rules)
-        self._lineage = Lineage(rules, self._derived.has)
         is_live = weak_method(self.is_live)  # a cycle would keep every tensor until a collection
+        self._derived = DerivedConstants(rules, is_live)
+        self._lineage = Lineage(rules, self._derived.has)
         self._exits = GraphExits(is_live)
         self._liveness = Liveness(leaves, self._exits.warn if rules.carries == "gradient" else None)
         self.writes = InPlaceWrites(self.observers, self._liveness, self._lineage, self._exits, self._stand_ins)
@@ -114,7 +114,7 @@ class Propagation(TorchFunctionMode):
         """The same mode without observers, to run a part of the model again."""
         twin = Propagation(self.rules)
         twin._stand_ins, twin._liveness, twin._recomputing = self._stand_ins, self._liveness, True
-        twin._derived, twin._lineage = self._derived, Lineage(self.rules, self._derived.has)
+        twin._derived.mark = self._derived.mark
         twin.writes = InPlaceWrites(twin.observers, twin._liveness, twin._lineage, twin._exits, twin._stand_ins)
         return twin
 
