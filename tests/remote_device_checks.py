@@ -132,6 +132,7 @@ def booked(ledger: Ledger) -> dict[str, float]:
     return dict(totals) | {"value": ledger.value}
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", [record.name for record in METHODS])
 @pytest.mark.parametrize("kind", ["text", "image", "graph"])
 def test_every_method_stays_on_the_device(kind: str, method: str) -> None:
@@ -141,6 +142,7 @@ def test_every_method_stays_on_the_device(kind: str, method: str) -> None:
             assert_same(kind, method, **{option: True})
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", ["lrp_conservative", "transformer_attribution", "occlusion", "shapley"])
 @pytest.mark.parametrize("target", [None, (1, 0), [0, 1], [None, (0, 1)]], ids=str)
 @pytest.mark.parametrize("kind", ["text", "decoder"])

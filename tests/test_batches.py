@@ -80,6 +80,7 @@ def scores_or_refusal(model: nn.Module, ids: Tensor, method: str) -> Tensor | st
         return str(error)
 
 
+@pytest.mark.sliced("method", "order")
 @pytest.mark.parametrize("method", NAMES)
 @pytest.mark.parametrize("examples", [2, 5])  # as many as heads, as many as tokens
 @pytest.mark.parametrize("order", ["bh", "bh3d", "hb3d", "hb", "sequence first"])

@@ -64,7 +64,9 @@ def killed(folder: Path, workers: int, after: int) -> list[str]:
         return [line.strip() for line in [*seen, *process.stdout]]
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
+)
 def test_a_run_killed_again_and_again_ends_as_if_undisturbed(tmp_path: Path, undisturbed: str, workers: int) -> None:
     """SIGKILL at random moments: what was acknowledged stays and is never worked on again; the export is the same."""
     rng, known = random.Random(workers), list[str]()

@@ -51,6 +51,7 @@ def both(architecture: str, way: str, folder: Path) -> tuple[Any, Any, dict[str,
     return model, twin, inputs
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("method", [record.name for record in METHODS if record.name != "shapley"])

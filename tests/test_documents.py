@@ -126,6 +126,7 @@ NO_MAPS = {"LayoutLMv3": "needs one map of all tokens", "Lilt": "needs attention
 SHORT = Document(["Total", "Paris"], [BOXES[1], BOXES[4]], page(seed=1))
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("family", ["LayoutLM", "Lilt", "Bros", "LayoutLMv3"])
 @pytest.mark.parametrize("method", [record.name for record in METHODS.every()])
 def test_a_batch_gives_what_each_gives_alone(family: str, method: str) -> None:

@@ -65,7 +65,7 @@ def check_outputs(spec: Spec) -> None:
             assert torch.equal(found.detach(), expected), (name, dtype, str(spec))
 
 
-@runs(60)
+@runs(40)
 @given(specs())
 @example(Spec())
 def test_scores_do_not_depend_on_the_spelling(spec: Spec) -> None:

@@ -104,6 +104,7 @@ def test_each_token_is_explained_by_its_prefix(architecture: str, method: str) -
             assert relative(one.scores, alone.scores) < 1e-5  # Llama's norms are in float32
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", METHODS.names())
 @pytest.mark.parametrize("architecture", SEQ2SEQ)
 def test_both_sides_of_an_encoder_decoder(architecture: str, method: str) -> None:

@@ -53,6 +53,7 @@ def amount(ledger: Ledger, **wanted: str) -> float:
     return sum(entry.value for entry in entries(ledger, **wanted))
 
 
+@pytest.mark.sliced("architecture", "at")
 @pytest.mark.parametrize("method", ["lrp_conservative", "lrp_carried", "lrp_softmax", "lrp_gamma"])
 @pytest.mark.parametrize("at", ["default", "word_embeddings"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

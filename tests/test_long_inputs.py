@@ -164,6 +164,7 @@ def scores(method: str, model: Any, inputs: dict[str, Tensor]) -> Tensor | str:
         return str(error)
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize(
     "architecture", ["BertForSequenceClassification", "GPT2ForSequenceClassification", "LlamaForSequenceClassification"]

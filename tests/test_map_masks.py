@@ -73,6 +73,7 @@ def options(method: str, variant: str) -> dict[str, str]:
     return {"variant": variant} if "variant" in METHODS[method].options else {}
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize(("method", "variant"), CASES)
 @pytest.mark.parametrize("scale", [1.0, 100.0, 1e6])
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -91,6 +92,7 @@ def test_scores_are_finite_or_refused(kind: str, scale: float, method: str, vari
                 assert scale > 1 or found.scores.any(1).all()
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize(("method", "variant"), CASES)
 @pytest.mark.parametrize(("form", "attention"), [("pairs", "sdpa"), ("added", "sdpa"), ("added", "eager")])
 def test_a_mask_of_pairs_is_the_mask_of_its_keys(form: str, attention: str, method: str, variant: str) -> None:

@@ -183,6 +183,7 @@ def test_a_cycle_that_holds_a_tensor_is_seen() -> None:
         assert_freed_at_once(cycle)
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", NAMES)
 @pytest.mark.parametrize("kind", ["text", "image", "graph"])
 def test_no_call_keeps_anything(kind: str, method: str) -> None:

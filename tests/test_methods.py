@@ -147,6 +147,7 @@ def test_padding_on_the_left(architecture: str, method: str) -> None:
     assert close(together.scores[1, 3:], single.scores[0], rounding(architecture))
 
 
+@pytest.mark.sliced
 @every_method
 @pytest.mark.parametrize("architecture", ["BertForSequenceClassification", "XLNetForSequenceClassification",
                                           "ViTForImageClassification", "LlamaForCausalLM"])  # fmt: skip
@@ -172,6 +173,7 @@ def test_the_future_scores_zero(architecture: str, method: str) -> None:
         assert found.scores[:, :4].all()
 
 
+@pytest.mark.sliced
 @every_method
 @pytest.mark.parametrize("architecture", ["BertForSequenceClassification", "GPT2LMHeadModel", "LlamaForCausalLM",
                                           "ViTForImageClassification"])  # fmt: skip
@@ -186,6 +188,7 @@ def test_fused_attention_equals_eager(architecture: str, method: str) -> None:
     assert close(found[1].scores, found[0].scores, tolerance)
 
 
+@pytest.mark.sliced
 @every_method
 @pytest.mark.parametrize("architecture", ["BertForSequenceClassification", "LlamaForSequenceClassification",
                                           "T5ForSequenceClassification", "ViTForImageClassification"])  # fmt: skip
@@ -201,6 +204,7 @@ def test_float32_is_near_float64(architecture: str, method: str) -> None:
     assert close(coarse.value.double(), exact.value, 1e-4)
 
 
+@pytest.mark.sliced
 @every_method
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("architecture", ["BertForSequenceClassification", "LlamaForSequenceClassification",

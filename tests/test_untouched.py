@@ -93,6 +93,7 @@ def test_the_watch_sees_each_kind_of_change() -> None:
             assert_untouched(before, model)
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", NAMES)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_method_leaves_the_model_alone(architecture: str, method: str) -> None:
@@ -187,6 +188,7 @@ def test_training_mode_is_set_aside_and_restored(method: str) -> None:
     assert_untouched(before, model)
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", NAMES)
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
 def test_callers_may_have_switched_gradients_off(context: Callable[[], Any], method: str) -> None:
