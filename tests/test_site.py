@@ -176,8 +176,11 @@ def test_there_are_notebooks_for_each_kind() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["graphs", "images", "language-models", "text"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [one if one.stem == "text" else pytest.param(one, marks=pytest.mark.slow) for one in NOTEBOOKS],
+    ids=[one.stem for one in NOTEBOOKS],
+)
 def test_notebooks_run_again(path: Path) -> None:
     """The same kinds of output, and the same printed text."""
     pytest.importorskip("nbclient")
