@@ -17,6 +17,7 @@ from relprop.rulebook.rulesets import RULESETS, ruleset
 GRADIENT_CARRYING = [name for name, rules in RULESETS.items() if rules.carries == "gradient"]
 Function = Callable[..., Tensor]
 ROOT2, C = math.sqrt(2), math.sqrt(2 / math.pi)
+MASK = torch.tensor([[1.0, 1, 0, 1], [1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 0, 0]], dtype=torch.float64)
 
 
 def rand(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -48,7 +49,7 @@ def check_refused(rules: str, written: Function, *xs: Tensor) -> None:
 
 def lines(*body: str) -> Function:
     """A function of x from its body, so that the tables below read as a model would."""
-    space: dict[str, Any] = {"torch": torch, "F": F, "math": math, "ROOT2": ROOT2, "C": C}
+    space: dict[str, Any] = {"torch": torch, "F": F, "math": math, "ROOT2": ROOT2, "C": C, "MASK": MASK}
     exec("def f(x):\n    " + "\n    ".join(body), space)
     function: Function = space["f"]
     return function
@@ -190,6 +191,40 @@ def test_softmax_by_hand(rules: str, spelling: str) -> None:
         check_refused(rules, lambda q, v: written(q) @ v, q, v)
     else:
         check_same(rules, lambda q, v: written(q) @ v, lambda q, v: torch.softmax(q, -1) @ v, q, v)
+
+
+AGAIN: dict[str, Function] = {
+    "/ sum": lines("p = x.softmax(-1) * MASK", "return p / p.sum(-1, keepdim=True)"),
+    "masked_fill": lines("p = x.softmax(-1).masked_fill(MASK == 0, 0)", "return p / p.sum(-1, keepdim=True)"),
+    "/=": lines("p = x.softmax(-1) * MASK", "p /= p.sum(-1, keepdim=True)", "return p"),
+    "times 1 / sum": lines("p = x.softmax(-1) * MASK", "return p * (1 / p.sum(-1, keepdim=True))"),
+    "normalize": lines("return F.normalize(x.softmax(-1) * MASK, p=1, dim=-1)"),
+}
+
+
+@pytest.mark.parametrize("rules", RULESETS)
+@pytest.mark.parametrize("spelling", AGAIN)
+def test_a_masked_softmax_normalised_again(rules: str, spelling: str) -> None:
+    """It is the softmax of what the mask leaves."""
+    written, q, v = AGAIN[spelling], rand(2, 4, 4), rand(2, 4, 3, seed=1)
+    if rules in ("lrp_softmax", "gim"):  # its logits are lost
+        check_refused(rules, lambda q, v: written(q) @ v, q, v)
+    else:
+        check_same(
+            rules,
+            lambda q, v: written(q) @ v,
+            lambda q, v: q.masked_fill(MASK == 0, -torch.inf).softmax(-1) @ v,
+            q,
+            v,
+        )
+
+
+@pytest.mark.parametrize("rules", ["lrp_softmax", "attn_lrp", "gim", "zplus"])
+def test_weights_divided_by_another_sum_are_told(rules: str) -> None:
+    x = rand(2, 4, 4).requires_grad_()
+    with Propagation(ruleset(rules)) as mode:
+        _ = (x.clone().softmax(-1) * MASK) / (x.clone().softmax(-1) * MASK).sum(-1, keepdim=True)
+    assert any("could not be recognised as that of a softmax" in one for one in mode.warnings)
 
 
 LOGARITHMS: dict[str, tuple[Function, dict[str, Function]]] = {
@@ -335,6 +370,12 @@ OPERATIONS: dict[str, list[Function]] = {
                   lambda x, y: (attention(x)[:, :, None] * y).sum(1),
                   lambda x, y: (y * attention(x)[..., None]).sum(-2),
                   lambda x, y: F.scaled_dot_product_attention(x[None], x[None], y[None], scale=1.0)[0]],
+    "gated SiLU": [lambda x, y: y * F.silu(x), lambda x, y: y * x * torch.sigmoid(x),
+                   lambda x, y: (x * y) * x.sigmoid(),
+                   lambda x, y: torch.sigmoid(x) * (x * y), lambda x, y: (x * y).mul_(torch.sigmoid(x))],
+    "gated GELU": [lambda x, y: F.gelu(x) * y, lambda x, y: y * x * 0.5 * (1 + torch.erf(x / ROOT2)),
+                   lambda x, y: (x * y) / 2 * (1 + torch.erf(x / ROOT2)),
+                   lambda x, y: (1 + torch.erf(x / ROOT2)) * (0.5 * (x * y))],
     "detached attention": [lambda x, y: attention(x).detach() @ y + x,
                            lambda x, y: (attention(x).detach()[:, :, None] * y).sum(1) + x],
     "neg": [lambda x, y: -x + y, lambda x, y: torch.neg(x) + y, lambda x, y: torch.negative(x) + y,
@@ -426,7 +467,7 @@ def test_outputs_to_the_bit(name: str, rules: str, dtype: torch.dtype) -> None:
     f, x = SAME_BITS[name], rand(5, 5, 8, dtype=dtype)
     with torch.no_grad():
         plain = f(x.clone())
-    if name == "softmax by hand" and rules in ("lrp_softmax", "gim"):
+    if (name == "softmax by hand" and rules in ("lrp_softmax", "gim")) or (name, rules) == ("bilinear", "lrp_gamma"):
         check_refused(rules, f, x)
         return
     with Propagation(used):

@@ -40,6 +40,7 @@ from relprop.engine.call_kinds import (
     value_at_zero,
 )  # fmt: skip
 from relprop.engine.logarithms import logarithm_of
+from relprop.engine.products import factors_of, regrouped
 from relprop.engine.refusals import location
 from relprop.engine.tensor_notes import NOTE, Centred, Note, Origin, Reduction, Root, set_note
 from relprop.errors import UnruledOpError
@@ -160,9 +161,15 @@ class Lineage:
         first, second = self._origin(a), self._origin(b)
         return first is not None and second is not None and first.root is second.root and a.shape == b.shape
 
-    def written_out_log(self, op: Op, args: tuple[Any, ...]) -> Callable[..., Tensor] | None:
+    def written_out(self, op: Op, args: tuple[Any, ...]) -> Callable[..., Tensor] | None:
+        """What to run in place of a call: log(x) of a softmax or a sum of exponentials, or x y f(x) as y (x f(x))."""
+        if not self.needed:
+            return None
+        return regrouped(args, self.note, self._origin) if op.name == "mul" else self._written_out_log(args)
+
+    def _written_out_log(self, args: tuple[Any, ...]) -> Callable[..., Tensor] | None:
         """What log(x) is, where x is a softmax or a sum of exponentials; None for other calls."""
-        if op.name != "log" or not self.needed or self._rules.carries == "relevance":  # z+ passes on R in each call
+        if self._rules.carries == "relevance":  # z+ passes on R in each call
             return None
         note = self.note(args[0])
         if note is None or note.logarithm is None or not note.logarithm.is_known:
@@ -174,7 +181,7 @@ class Lineage:
         """Whether a norm of order 1 is the sum of an exponential."""
         note = self.note(args[0]) if isinstance(args[0], Tensor) else None
         order = args[1] if len(args) > 1 else kwargs.get("p", kwargs.get("ord"))
-        return note is not None and note.exponential and scalar(order) == 1.0
+        return note is not None and (note.exponential or note.softmax) and scalar(order) == 1.0
 
     def _is_gate_sum(self, a: Any, b: Any) -> bool:
         """1 + tanh(u) and 1 + erf(u), as in a GELU written by hand: f(0) is not 0, so the sum is a gate."""
@@ -183,15 +190,17 @@ class Lineage:
         return one is not None and one.saturates and scalar(other) not in (None, 0.0)
 
     def _normalised(self, op: Op, e: Tensor, total: Tensor) -> bool:
-        """Whether e / total is exp(x) / sum(exp(x))."""
+        """Whether e / total is exp(x) / sum(exp(x)), or a masked softmax that is normalised again."""
         note, other = self.note(e), self.note(total)
-        if note is None or not note.exponential or other is None or other.reduction is None:
+        if note is None or not (note.exponential or note.softmax) or other is None or other.reduction is None:
             return False
-        root = other.reduction.root
-        same = self._reduction_of(total, e) is not None or self._exponent(root.tensor) is note.exponent
+        root, again = other.reduction.root, self._reduction_of(total, e) is not None
+        same = again or (note.exponential and self._exponent(root.tensor) is note.exponent)
         normalised = same and other.reduction.kind == ("sum" if op.name == "div" else "inverse")
         if normalised:
             self._sums.pop(root.number, None)
+        elif note.softmax and self._differs and (summed := self.note(root.tensor)) is not None and summed.softmax:
+            self._sums[root.number] = location()
         return normalised
 
     def _check_order(self, a: Tensor, total: Tensor) -> None:
@@ -212,7 +221,7 @@ class Lineage:
         if note is None or note.reduction is None or note.reduction.kind != "sum":
             return False
         inner = self.note(note.reduction.root.tensor)
-        inverse = inner is not None and inner.exponential
+        inverse = inner is not None and (inner.exponential or inner.softmax)
         if inverse:
             self._sums.pop(note.reduction.root.number, None)
         return inverse
@@ -261,26 +270,24 @@ class Lineage:
         if self._differs and op.name in SUMS and first_note is not None and first_note.exponential:
             root = self._root(first)  # kept until the note below refers to it
             self._sums[root.number] = location()
+        known = first_note or Note(-1)
         result_note = Note(
             result._version,
             self._pointwise(op, args, kwargs),
             self._reduction(op, args, kwargs, first, first_note),
-            op.name in EXPONENTIALS or (first_note is not None and first_note.exponential and masks(op, args)),
-            self._exponent_of(op, first, first_note),
-            self._root(first) if op.name in PRODUCTS and first_note is not None and first_note.exponential else None,
+            op.name in EXPONENTIALS or (known.exponential and masks(op, args)),
+            self._root_of(first) if op.name in EXPONENTIALS else known.exponent if op.name == "abs" else None,
+            self._root(first) if op.name in PRODUCTS and known.exponential else None,
             op.name == "log_softmax" or self._is_log_softmax(op, args, first, first_note),
-            log_scale(op, args, None if first_note is None else first_note.log_scale),
+            log_scale(op, args, known.log_scale),
             self._centring(op, args, kwargs, first, first_note, result),
-            summed_product(op, args, None if first_note is None else first_note.product, result, self._is_derived),
+            summed_product(op, args, known.product, result, self._is_derived),
             logarithm_of(op, args, kwargs, first_note, first, self._root),
+            op.name == "softmax" or (known.softmax and masks(op, args)),
+            factors_of(op, args, known.factors, self._root) if self._follows else None,
         )
         if result_note != Note(result._version):
             set_note(result, result_note)
-
-    def _exponent_of(self, op: Op, first: Tensor, first_note: Note | None) -> Root | None:
-        if op.name in EXPONENTIALS:
-            return self._root_of(first)
-        return first_note.exponent if op.name == "abs" and first_note is not None else None
 
     def _reduction(
         self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], first: Tensor, first_note: Note | None

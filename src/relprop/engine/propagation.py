@@ -174,7 +174,7 @@ class Propagation(TorchFunctionMode):
         op = exponential(op, admitted)
         below = next((one for one in self._claiming if one.claims(admitted, kwargs)), None) if live else None
         rule = QUANTISED.get(op.name) if op.custom else self.rules.get(op.name)
-        if op.name == "log" and (written_out := self._lineage.written_out_log(op, admitted)) is not None:
+        if op.name in ("log", "mul") and (written_out := self._lineage.written_out(op, admitted)) is not None:
             rule, live = Expand(written_out), True
         if below is not None:
             return self._unruled(below, op, admitted, kwargs, out)

@@ -78,6 +78,15 @@ class Centred:
 
 
 @dataclass(frozen=True)
+class Factors:
+    """A product of two live tensors and a number."""
+
+    first: Root
+    second: Root
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
 class Note:
     """How one tensor was computed."""
 
@@ -92,6 +101,8 @@ class Note:
     centred: Centred | None = None
     product: str | None = None  # what its sum is: "sum_of_products" of two live tensors, or "weighted_sum"
     logarithm: Logarithm | None = None
+    softmax: bool = False  # of a softmax, possibly masked
+    factors: Factors | None = None
 
 
 def set_note(tensor: Tensor, note: Note | None) -> None:

@@ -85,10 +85,11 @@ def layer(
 
 def contraction(func: Func, *args: Any, gamma: float = GAMMA, **kwargs: Any) -> Any:
     """The same for any product of one live tensor and constants; several live tensors get equal shares."""
-    if len(product.live_tensors(*args)) > 1:
-        return product.equal_shares(func, *args, **kwargs)
     factors: list[Tensor] = []
     blank = _blank(args, factors)
+    live = len(product.live_tensors(*args))
+    if live == len(factors) > 1:
+        return product.equal_shares(func, *args, **kwargs)
     if len(factors) > 2:
         raise UnruledOpError(
             "the gamma rule needs the weights as one tensor: multiply them first, or use lrp_conservative"
