@@ -33,7 +33,7 @@ POINTWISE = {
 
 
 FOLLOWED = {*POINTWISE, *REDUCTIONS, *MOVES, "masked_fill", "tril", "triu", "log_softmax", "layer_norm", "centre",
-             "shift", "softmax", "matmul", "einsum", "norm", "batch_norm", "cumsum"}  # fmt: skip
+             "shift", "softmax", "matmul", "einsum", "norm", "batch_norm", "cumsum", "inverse_sum"}  # fmt: skip
 PRODUCTS = {"matmul", "einsum"}
 SUMS = {"sum", "mean", "cumsum", *PRODUCTS}
 EXPONENTIALS = {"exp", "exp2"}

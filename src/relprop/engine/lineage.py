@@ -6,8 +6,8 @@ elementwise function f of one tensor with f(0) = 0 is an activation (`Lineage.ac
 
 Names of recognised calls beside torch's own: "centre" (x - mean x), "shift" (x - max x), "norm_bias" (the bias of a
 norm written out), "gate_sum" (1 + tanh u), "same_root_sum" and "same_root_product" (of two functions of the same
-tensor), "sum_of_products" (a matrix product written as products and their sum), "weighted_sum" (the same of a live
-tensor and weights: a linear layer).
+tensor), "inverse_sum" (1 / sum(exp x)), "sum_of_products" (a matrix product written as products and their sum),
+"weighted_sum" (the same of a live tensor and weights: a linear layer).
 """
 
 from __future__ import annotations
@@ -133,6 +133,8 @@ class Lineage:
             return None if note is None else note.product
         if op.name == "norm":
             return "sum" if self._sums_exponential(args, kwargs) else None
+        if op.name == "reciprocal":
+            return "inverse_sum" if "inverse_sum" in self._rules and self._inverse(1.0, args[0]) else None
         if op.name not in ("add", "sub", "mul", "div") or len(args) < 2:
             return None
         a, b = args[:2]
@@ -149,8 +151,7 @@ class Lineage:
             softmax = self._normalised(op, a, b) or (op.name == "mul" and self._normalised(op, b, a))
             if softmax:
                 return "softmax"
-            same_root = op.name == "mul" and "same_root_product" in self._rules and self._same_root(a, b)
-            return "same_root_product" if same_root else None
+            return "same_root_product" if "same_root_product" in self._rules and self._same_root(a, b) else None
         reduction = self._reduction_of(b, a) if op.name == "sub" else None
         if reduction is not None:
             return {"sum": "centre", "max": "shift", "logsumexp": "shift"}.get(reduction.kind)
@@ -298,7 +299,7 @@ class Lineage:
         reduction = None if first_note is None else first_note.reduction
         if reduction is None:
             return None
-        if op.name == "reciprocal" or (op.name in ("div", "softmax") and scalar(args[0]) == 1.0):
+        if op.name in ("reciprocal", "inverse_sum") or (op.name in ("div", "softmax") and scalar(args[0]) == 1.0):
             return replace(reduction, kind="inverse") if reduction.kind == "sum" else None
         scaled = op.name in ("mul", "div", "add", "clamp", "clamp_min") and all(
             scalar(value) is not None for value in args[1:2]

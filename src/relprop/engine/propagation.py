@@ -29,6 +29,7 @@ from relprop.engine.weak_callbacks import weak_method
 from relprop.errors import InputError
 from relprop.ops import VALUELESS, Op, exponential, op_of, positional, take_inplace
 from relprop.rulebook import elementwise
+from relprop.rulebook.live_parameters import written_out
 from relprop.rulebook.product import live_tensors
 from relprop.rulebook.relevance_flow import NoGradientError
 from relprop.rulebook.rulesets import CUTS, QUANTISED, RuleSet
@@ -174,8 +175,11 @@ class Propagation(TorchFunctionMode):
         op = exponential(op, admitted)
         below = next((one for one in self._claiming if one.claims(admitted, kwargs)), None) if live else None
         rule = QUANTISED.get(op.name) if op.custom else self.rules.get(op.name)
-        if op.name in ("log", "mul") and (written_out := self._lineage.written_out(op, admitted)) is not None:
-            rule, live = Expand(written_out), True
+        if op.name in ("log", "mul") and (spelled := self._lineage.written_out(op, admitted)) is not None:
+            rule, live = Expand(spelled), True
+        elif live and (rule is not None or "mul" in self.rules):
+            spelled = written_out(op.name, admitted, kwargs)
+            rule = rule if spelled is None else Expand(spelled)
         if below is not None:
             return self._unruled(below, op, admitted, kwargs, out)
         if isinstance(rule, Expand) and rule.applies(admitted, kwargs, live):

@@ -31,7 +31,7 @@ def native_layer_norm(
     x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`torch.native_layer_norm`: the norm by its own rule, the returned mean and 1/std as constants."""
-    _, mean, rstd = torch.native_layer_norm(x.detach(), shape, weight, bias, eps)
+    _, mean, rstd = torch.native_layer_norm(x.detach(), shape, None, None, eps)
     return F.layer_norm(x, shape, weight, bias, eps), mean, rstd
 
 

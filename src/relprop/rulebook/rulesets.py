@@ -216,6 +216,7 @@ _homogeneous: dict[str, Treatment] = {
     "pow": elementwise.power,
     "gate_sum": elementwise.gate,
     "div": elementwise.quotient,
+    "reciprocal": elementwise.gate,
     "linalg_solve_triangular": elementwise.solution,
     "linalg_solve": elementwise.solution,
     "grid_sample": elementwise.constant_grid,
@@ -254,7 +255,13 @@ lrp_carried = RuleSet(
 # [AttnLRP]: the softmax keeps its gradient (Prop. 3.1), the rest as above.
 attn_lrp = RuleSet(
     "attn_lrp",
-    {**_homogeneous, **_ln, "pow": elementwise.power, "scaled_dot_product_attention": attention.shared_weights},
+    {
+        **_homogeneous,
+        **_ln,
+        "pow": elementwise.power,
+        "inverse_sum": _native,  # a part of a softmax
+        "scaled_dot_product_attention": Expand(ops.plain_attention, fused=attention.shared_weights),
+    },
 )
 
 # `lrp_conservative`, but a softmax passes relevance on to its logits, and so to queries and keys.
@@ -278,16 +285,8 @@ def gamma_rules(value: float) -> RuleSet:
     """`lrp_conservative` with the gamma rule in linear layers, convolutions and other products with weights."""
     layer = ByWeights(partial(gamma.layer, gamma=value), product.layer)
     contraction = ByWeights(partial(gamma.contraction, gamma=value), product.equal_shares)
-    return RuleSet(
-        "lrp_gamma",
-        {
-            **lrp_conservative,
-            **_all(_layers, layer),
-            **_all(_contractions, contraction),
-            **_all(_chains, Expand(expansions.chain)),
-            "weighted_sum": contraction.rule,
-        },
-    )
+    own = {**_all(_layers, layer), **_all(_contractions, contraction), **_all(_chains, Expand(expansions.chain))}
+    return RuleSet("lrp_gamma", {**lrp_conservative, **own, "weighted_sum": contraction.rule})
 
 
 lrp_gamma = gamma_rules(gamma.GAMMA)
@@ -298,6 +297,7 @@ gim = RuleSet(
     {
         **_ln,
         **_products,
+        "div": product.equal_shares,
         "same_root_product": _native,  # an activation written by hand
         "addmm": Expand(ops.addmm),
         "bilinear": Expand(expansions.bilinear),

@@ -348,8 +348,8 @@ def to_first(func: Func, x: Any, *args: Any, settings: FlowSettings = DEFAULT, *
 
 
 def zplus_quotient(func: Func, u: Any, v: Any, *args: Any, settings: FlowSettings = DEFAULT, **kwargs: Any) -> Any:
-    """R passes unchanged to a live numerator u, half each where v is live too; with a constant u it is a gate."""
-    return (unchanged if _live(u) else zplus_gate)(func, u, v, *args, settings=settings, **kwargs)
+    """R passes to a live numerator u alone, as where u is multiplied by 1/v; with a constant u it is a gate."""
+    return (to_first if _live(u) else zplus_gate)(func, u, v, *args, settings=settings, **kwargs)
 
 
 def zplus_power(
