@@ -317,7 +317,7 @@ def test_slow_methods_are_not_starved() -> None:
 
 
 def test_the_registry_says_which_methods_are_slow() -> None:
-    slow = {"integrated_gradients", "smoothgrad", "occlusion", "shapley", "alti", "attention_flow"}
+    slow = {"integrated_gradients", "smoothgrad", "occlusion", "shapley", "alti", "decompx", "attention_flow"}
     assert {name for name in METHODS.names() if ExplainRequest((name,)).slow} == slow
     assert not ExplainRequest(()).slow
     assert not ExplainRequest(("lrp", "gae", "rollout")).slow
