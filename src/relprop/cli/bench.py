@@ -116,6 +116,27 @@ def report(
     typer.echo(f"fingerprint of the numbers: {fingerprint(folder)}")
 
 
+@app.command()
+def claims(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of results, of different suites.")],
+    out: Annotated[Path, typer.Option(help="The page to write, in Markdown.")],
+) -> None:
+    """Write a page that says of every claim of the papers whether it holds, by runs of their suites."""
+    from relprop.bench.report import read_results
+    from relprop.bench.report.claims import claims_page, decide, read_claims
+    from relprop.files import write_text
+
+    runs = {}
+    for folder in folders:
+        results = read_results(folder)
+        if results.suite.name in runs:
+            raise InputError(f'"{folder}" is a second run of "{results.suite.name}": one run per suite is compared')
+        runs[results.suite.name] = results
+    decisions = [decide(claim, runs.get(claim.suite)) for claim in read_claims()]
+    write_text(out, claims_page(decisions, {name: one.command for name, one in runs.items()}))
+    typer.echo(f"wrote {out}", err=True)
+
+
 @app.command(name="list")
 def list_(
     folder: Annotated[Path | None, typer.Argument(help="List the runs in this folder instead.")] = None,

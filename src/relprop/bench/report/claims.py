@@ -1,0 +1,177 @@
+"""The claims of the papers, one by one: the paper's numbers, ours, and whether each one holds.
+
+A claim says that a method is ahead of others by a metric, over some tasks of a suite. It holds where the paired lead
+over each of them, as a share of the other's number and averaged over the tasks, is above 0 with its whole interval;
+it does not where a lead is below 0 with its whole interval; else it is open.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from relprop.bench.report.comparison import PaperComparison, compare, shown_tasks
+from relprop.bench.report.results import Results
+from relprop.bench.settings import NOTHING_ELSE, validated
+from relprop.bench.suites import Table
+from relprop.bootstrap import Estimate
+from relprop.errors import InputError
+
+FILE = Path(__file__).parents[1] / "claims.toml"
+HOLDS, DOES_NOT, OPEN, NOT_RUN = "holds", "does not hold", "open", "not run"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says of a method, and the suite that can tell."""
+
+    __pydantic_config__: ClassVar = NOTHING_ELSE
+    paper: str
+    where: str  # a table or figure of the paper
+    says: str
+    suite: str
+    metric: str
+    method: str  # a label of the suite, as those it is ahead of
+    against: tuple[str, ...]
+    tasks: tuple[str, ...] = ()  # empty: all that have the metric
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A verdict, with the least of the method's leads."""
+
+    claim: Claim
+    verdict: str
+    other: str = ""  # the method with the least lead against it
+    lead: Estimate | None = None  # as a share of the other's number, averaged over the tasks; + is better
+    examples: int = 0  # of all tasks
+    better: int = 0  # tasks where the lead's own interval is above 0
+    worse: int = 0
+    tasks: int = 0
+    ours: tuple[float, float] | None = None  # of the method and of the other, averaged over the tasks
+    published: tuple[float, float] | None = None
+
+    @property
+    def needed(self) -> int | None:
+        """The number of examples at which a lead of this size would be told from 0; None where it is decided."""
+        if self.verdict != OPEN or self.lead is None or not self.lead.value:
+            return None
+        return ceil(self.examples * (self.lead.half_width / abs(self.lead.value)) ** 2)
+
+
+@cache
+def read_claims(path: Path = FILE) -> tuple[Claim, ...]:
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    return tuple(validated(Claim, one, f"claim {place}") for place, one in enumerate(tables["claims"], 1))
+
+
+def decide(claim: Claim, results: Results | None) -> Decision:
+    """The verdict on a claim by the results of its suite."""
+    if results is None:
+        return Decision(claim, NOT_RUN)
+    compared = list(_comparisons(claim, results))
+    found = [one for other in claim.against if (one := _against(claim, other, compared)) is not None]
+    if len(found) < len(claim.against):
+        return Decision(claim, NOT_RUN)
+    return min(found, key=lambda one: one.lead.value if one.lead else 0.0)
+
+
+def _comparisons(claim: Claim, results: Results) -> Iterator[PaperComparison]:
+    """One per task, by the suite's own table of the metric, which knows the published numbers."""
+    labels = {one.label for one in results.suite.methods}
+    for label in (claim.method, *claim.against):
+        if label not in labels:
+            raise InputError(f'the claim "{claim.says}" is of "{label}", which "{results.suite.name}" does not have')
+    own = [one for one in results.suite.tables if one.metric == claim.metric]
+    needed = {claim.method, *claim.against}
+    table = next((one for one in own if not one.methods or needed <= {*one.methods}), Table("", claim.metric))
+    for task in shown_tasks(results, table):
+        if not claim.tasks or task in claim.tasks:
+            yield compare(results, table, task)
+
+
+def _against(claim: Claim, other: str, compared: Sequence[PaperComparison]) -> Decision | None:
+    both = [one for one in compared if claim.method in one.ours and other in one.ours]
+    if not both:
+        return None
+    leads = [one.leads(claim.method)[other] for one in both]
+    shares = [lead.times(1 / (abs(one.ours[other].value) or 1.0)) for lead, one in zip(leads, both, strict=True)]
+    lead = _mean(shares)
+    low, high = lead.interval()
+    known = [one for one in both if claim.method in one.paper and other in one.paper]
+    return Decision(
+        claim,
+        HOLDS if low > 0 else DOES_NOT if high < 0 else OPEN,
+        other,
+        lead,
+        sum(one.examples for one in both),
+        sum(one.interval()[0] > 0 for one in leads),
+        sum(one.interval()[1] < 0 for one in leads),
+        len(both),
+        _means([(one.ours[claim.method].value, one.ours[other].value) for one in both]),
+        _means([(float(one.paper[claim.method]), float(one.paper[other])) for one in known]),
+    )
+
+
+def _mean(estimates: Sequence[Estimate]) -> Estimate:
+    return Estimate(float(np.mean([one.value for one in estimates])), np.mean([one.draws for one in estimates], axis=0))
+
+
+def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
+    return (float(np.mean([a for a, _ in pairs])), float(np.mean([b for _, b in pairs]))) if pairs else None
+
+
+def claims_page(decisions: Sequence[Decision], commands: Mapping[str, str]) -> str:
+    """Markdown: a table per paper, and the command that made each suite's numbers."""
+    lines = ["# What the papers say, and what holds here", "", _SUMMARY.format(**_counts(decisions)), ""]
+    for paper in dict.fromkeys(one.claim.paper for one in decisions):
+        lines += [f"## [{paper}]", "", "| claim | where | paper | here | lead | verdict |", "|---|---|---|---|---|---|"]
+        lines += [_row(one) for one in decisions if one.claim.paper == paper] + [""]
+    lines += ["## Commands", ""]
+    lines += [f"    {command}" for command in dict.fromkeys(commands.values())]
+    return "\n".join(lines) + "\n"
+
+
+_SUMMARY = (
+    "Written by `relprop bench claims`. Of {all} claims {holds} hold, {does_not} do not, {open} are open and {not_run} "
+    "have not been run. Numbers are means over the tasks of the suite: the method's, then that of the strongest of "
+    "those it is said to be ahead of. The lead is paired, example by example, as a share of the other's number, with "
+    "its 95 % bootstrap interval; tasks where it is decided by itself are counted."
+)
+
+
+def _counts(decisions: Sequence[Decision]) -> dict[str, int]:
+    names = {"holds": HOLDS, "does_not": DOES_NOT, "open": OPEN, "not_run": NOT_RUN}
+    counted = {name: sum(one.verdict == verdict for one in decisions) for name, verdict in names.items()}
+    return {"all": len(decisions), **counted}
+
+
+def _row(one: Decision) -> str:
+    verdict = f"**{one.verdict}**"
+    if one.needed is not None:
+        verdict += f" (about {one.needed:,} examples would tell)"
+    cells = (one.claim.says, one.claim.where, _numbers(one.published), _ours(one), _lead(one), verdict)
+    return f"| {' | '.join(cells)} |"
+
+
+def _ours(one: Decision) -> str:
+    return f"{_numbers(one.ours)} (`{one.claim.method}`, `{one.other}`; {one.examples:,} examples)" if one.ours else ""
+
+
+def _lead(one: Decision) -> str:
+    if one.lead is None:
+        return ""
+    low, high = one.lead.interval()
+    counts = f"; better on {one.better} of {one.tasks} tasks, worse on {one.worse}" if one.tasks > 1 else ""
+    return f"{one.lead.value:+.1%} ({low:+.1%} to {high:+.1%}){counts}"
+
+
+def _numbers(pair: tuple[float, float] | None) -> str:
+    return "" if pair is None else f"{pair[0]:.4g}, {pair[1]:.4g}"

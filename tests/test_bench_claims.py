@@ -1,0 +1,106 @@
+"""Claims of the papers: each names what its suite has, and its verdict follows from the paired lead."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from relprop.bench.measurements import Measurements
+from relprop.bench.report import read_results
+from relprop.bench.report.claims import Claim, decide, read_claims
+from relprop.bench.store import Store
+from relprop.bench.suites import read_suite
+from relprop.cli import app
+from relprop.errors import InputError
+from relprop.metrics import METRICS
+
+CLAIM = Claim("Ali22", "table 1", "AH+LN is ahead", "ali22-text", "auac", "lrp_ah_ln", ("gradient_x_input", "gae"))
+LABELS = ("lrp_ah_ln", "gradient_x_input", "gae")
+
+
+def run(folder: Path, leads: dict[str, float], spread: float = 0.01) -> Path:
+    """Two tasks of forty examples, on which the method is ahead of each other one by a lead that varies."""
+    random = np.random.default_rng(0)
+    tasks = [{"name": name, "model": "sentiment"} for name in ("SST-2", "IMDB")]
+    suite = {
+        "name": "ali22-text",
+        "title": "Own",
+        "metrics": ["auac"],
+        "methods": [{"method": label, "label": label, "printed": label} for label in LABELS],
+        "tasks": tasks,
+    }
+    with Store(folder) as store:
+        store.note("suite", json.dumps(suite))
+        store.note("command", "relprop bench run ali22-text")
+        for task in tasks:
+            found = Measurements(list(range(40)))
+            own = random.uniform(0.5, 0.9, 40)
+            found.add("lrp_ah_ln", "auac", own.tolist())
+            for label, lead in leads.items():
+                found.add(label, "auac", (own - lead - random.normal(0, spread, 40)).tolist())
+            store.plan([(task["name"], {"task": task, "places": found.examples})])
+            store.succeed(task["name"], found.to_dict(), 1.0)
+    return folder
+
+
+@pytest.mark.parametrize("claim", read_claims(), ids=lambda claim: f"{claim.paper}: {claim.says}")
+def test_a_claim_names_what_its_suite_has(claim: Claim) -> None:
+    suite = read_suite(claim.suite)
+    measured = {task.name: task.metrics or suite.metrics for task in suite.tasks}
+    assert {claim.method, *claim.against} <= {one.label for one in suite.methods}
+    assert all(claim.metric in measured[task] for task in claim.tasks)
+    assert any(claim.metric in metrics for metrics in measured.values())
+    assert METRICS[claim.metric].better
+
+
+@pytest.mark.parametrize(
+    ("leads", "verdict", "other"),
+    [
+        ({"gradient_x_input": 0.1, "gae": 0.05}, "holds", "gae"),
+        ({"gradient_x_input": -0.1, "gae": 0.05}, "does not hold", "gradient_x_input"),
+        ({"gradient_x_input": 0.1, "gae": 0.0}, "open", "gae"),
+    ],
+)
+def test_the_least_lead_decides(tmp_path: Path, leads: dict[str, float], verdict: str, other: str) -> None:
+    found = decide(CLAIM, read_results(run(tmp_path, leads)))
+    assert (found.verdict, found.other, found.tasks, found.examples) == (verdict, other, 2, 80)
+    assert found.lead is not None
+    assert found.ours is not None
+    assert found.lead.value == pytest.approx((found.ours[0] - found.ours[1]) / found.ours[1], rel=0.05, abs=0.002)
+    assert (found.needed is None) == (verdict != "open")
+
+
+def test_more_examples_decide_what_is_open(tmp_path: Path) -> None:
+    """The number that is said to be needed grows with the square of interval over lead."""
+    found = decide(CLAIM, read_results(run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.002}, spread=0.05)))
+    assert found.verdict == "open"
+    assert found.lead is not None
+    assert found.needed == int(np.ceil(80 * (found.lead.half_width / abs(found.lead.value)) ** 2))
+
+
+def test_what_was_not_run_is_said(tmp_path: Path) -> None:
+    assert decide(CLAIM, None).verdict == "not run"
+    partly = run(tmp_path, {"gradient_x_input": 0.1})
+    assert decide(CLAIM, read_results(partly)).verdict == "not run"
+
+
+def test_a_claim_of_a_method_that_the_run_lacks(tmp_path: Path) -> None:
+    results = read_results(run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.05}))
+    other = Claim("Ali22", "table 1", "rollout is ahead", "ali22-text", "auac", "rollout", ("gae",))
+    with pytest.raises(InputError, match='is of "rollout", which "ali22-text" does not have'):
+        decide(other, results)
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relprop.bench.report.claims.read_claims", lambda: (CLAIM,))
+    folder, page = run(tmp_path / "run", {"gradient_x_input": 0.1, "gae": 0.05}), tmp_path / "claims.md"
+    done = CliRunner().invoke(app, ["bench", "claims", str(folder), "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    text = page.read_text(encoding="utf-8")
+    assert "Of 1 claims 1 hold, 0 do not" in text
+    assert "better on 2 of 2 tasks, worse on 0 | **holds** |" in text
+    assert "    relprop bench run ali22-text" in text
+    again = CliRunner().invoke(app, ["bench", "claims", str(folder), str(folder), "--out", str(page)])
+    assert "second run" in str(again.exception)
