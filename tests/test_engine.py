@@ -44,6 +44,7 @@ def distance(found: Tensor, expected: Tensor) -> float:
 # Outputs.
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=["f64", "f32"])
 @pytest.mark.parametrize("architecture", CLASSIFIERS + OTHERS)
 def test_outputs_do_not_change(architecture: str, dtype: torch.dtype, tolerance: float) -> None:

@@ -73,14 +73,14 @@ def check_outputs(spec: Spec) -> None:
             assert torch.equal(found.detach(), expected), (name, dtype, str(spec))
 
 
-@runs(40)
+@runs(16)
 @given(specs())
 @example(Spec())
 def test_scores_do_not_depend_on_the_spelling(spec: Spec) -> None:
     check_scores(spec)
 
 
-@runs(25)
+@runs(10)
 @given(specs())
 def test_outputs_are_the_models_own(spec: Spec) -> None:
     check_outputs(spec)

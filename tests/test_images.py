@@ -238,6 +238,7 @@ def told_of_merged_patches(architecture: str, method: str) -> AbstractContextMan
     return pytest.warns(RelpropWarning, match="is read at 2 of 4 blocks")
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", METHODS.names())
 @pytest.mark.parametrize("architecture", PROCESSORS)
 def test_every_method(architecture: str, method: str) -> None:

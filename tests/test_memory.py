@@ -4,7 +4,6 @@ import ctypes
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -87,15 +86,17 @@ def held_tensors() -> int:
     return sum(issubclass(type(one), Tensor) for one in gc.get_objects())
 
 
-@contextmanager
-def only_new_objects() -> Iterator[None]:
-    """Inside, objects that are older are neither searched nor counted."""
+@pytest.fixture(scope="module", autouse=True)
+def frozen_objects() -> Iterator[None]:
+    """Of the tests of this file, until its end: to search all that a process holds takes longer than a call."""
+    yield
+    gc.unfreeze()
+
+
+def forget_older_objects() -> None:
+    """From here on objects that are older are neither searched nor counted."""
     gc.collect()
     gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def assert_nothing_is_kept(call: Callable[[], Any], calls: int = 3, warm: int = 1, rounds: int = 6) -> None:
@@ -107,12 +108,12 @@ def assert_nothing_is_kept(call: Callable[[], Any], calls: int = 3, warm: int = 
         call()
     medians = []
     for _ in range(rounds):
-        with only_new_objects():
-            tensors, used = [live_tensors()], [heap()]
-            for _ in range(calls):
-                call()
-                tensors.append(live_tensors())
-                used.append(heap())
+        forget_older_objects()
+        tensors, used = [live_tensors()], [heap()]
+        for _ in range(calls):
+            call()
+            tensors.append(live_tensors())
+            used.append(heap())
         medians.append(median(after - before for before, after in pairwise(used)))
         if tensors == tensors[:1] * len(tensors) and medians[-1] < 200:
             return
@@ -121,14 +122,14 @@ def assert_nothing_is_kept(call: Callable[[], Any], calls: int = 3, warm: int = 
 
 def assert_freed_at_once(call: Callable[[], Any]) -> None:
     """No tensor of a call waits for Python to collect garbage, which happens when it likes: a cycle holds the rest."""
-    with only_new_objects():
-        gc.disable()
-        try:
-            before = held_tensors()
-            call()
-            assert held_tensors() == before
-        finally:
-            gc.enable()
+    forget_older_objects()
+    gc.disable()
+    try:
+        before = held_tensors()
+        call()
+        assert held_tensors() == before
+    finally:
+        gc.enable()
 
 
 @cache

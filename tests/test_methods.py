@@ -97,6 +97,7 @@ def test_a_missing_rule_is_named(method: str) -> None:
 # Properties of every method.
 
 
+@pytest.mark.sliced
 @every_method
 @pytest.mark.parametrize("architecture", TEXT)
 def test_a_padded_batch_is_its_examples(architecture: str, method: str) -> None:
@@ -134,6 +135,7 @@ def test_padding_scores_zero_though_the_model_reads_it(method: str) -> None:
     assert scores[0, :3].all()
 
 
+@pytest.mark.sliced
 @every_method
 @pytest.mark.parametrize("architecture", ["GPT2ForSequenceClassification", "LlamaForSequenceClassification"])
 def test_padding_on_the_left(architecture: str, method: str) -> None:
@@ -583,6 +585,7 @@ def test_occlusion_is_a_loop_over_tokens(replacement: int | None) -> None:
 CLASS_BLIND = ("random", "attention_last", "rollout", "attention_flow", "alti")
 
 
+@pytest.mark.sliced
 @every_method
 @pytest.mark.parametrize("architecture", ["BertForSequenceClassification", "GPT2ForSequenceClassification"])
 def test_maps_of_two_classes(architecture: str, method: str) -> None:
