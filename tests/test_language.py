@@ -40,6 +40,7 @@ def relative(found: Any, expected: Any) -> float:
 # The engine: many targets of one example.
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", SEVERAL)
 @pytest.mark.parametrize("architecture", [*CAUSAL, *SEQ2SEQ])
 def test_several_targets_are_each_alone(architecture: str, method: str) -> None:
@@ -82,6 +83,7 @@ def test_several_take_neither_ledger_nor_checkpoint_nor_batch() -> None:
 # Every method, and every way to come by its scores.
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", METHODS.names())
 @pytest.mark.parametrize("architecture", CAUSAL)
 def test_each_token_is_explained_by_its_prefix(architecture: str, method: str) -> None:

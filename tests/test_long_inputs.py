@@ -80,6 +80,7 @@ def test_the_peak_is_what_tensors_held() -> None:
     assert tensor_peak(run) == 2 * 4 * 2**20
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("options", [{}, {"checkpoint": True}], ids=["", "checkpoint"])
 @pytest.mark.parametrize("method", ["lrp_ah_ln", "lrp_conservative", "attn_lrp", "gradient_x_input", "lrp"])
 def test_memory_is_linear_in_tokens(method: str, options: dict[str, Any]) -> None:
