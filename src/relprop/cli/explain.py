@@ -132,7 +132,7 @@ def _run(request: Request) -> None:
     else:
         outputs.check_files()
     explainer, methods = _loaded(request, made)
-    request.check_reader(explainer.reader.name)
+    request.check_reader(explainer.reader.name, getattr(explainer.task, "takes_questions", False))
     inputs = list(rows.values())
     targets = _targets(request, explainer, inputs)
     asked = request.asked() | {"method": methods}
