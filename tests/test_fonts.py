@@ -83,7 +83,7 @@ def test_a_font_of_the_machine_steps_in(tmp_path: Path, tiny_font: Path, machine
 
 def test_a_font_installed_since_matplotlib_looked_is_found(tiny_font: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """matplotlib keeps its list of fonts on disk; who installs one, as the warning says, must not see boxes again."""
-    monkeypatch.setattr(fonts, "findSystemFonts", lambda **_: [str(tiny_font), str(REGULAR)])
+    monkeypatch.setattr(fonts, "findSystemFonts", lambda: [str(tiny_font), str(REGULAR)])
     fonts._installed_since.cache_clear()
     try:
         assert list(fonts._machine_fonts()).count(tiny_font) == 1

@@ -98,7 +98,7 @@ def _machine_fonts() -> Iterator[Path]:
 def _installed_since() -> tuple[FontEntry, ...]:
     """Fonts that matplotlib's stored list lacks: it is not made again when a font is installed, as the warning says."""
     known, found = {one.fname for one in fontManager.ttflist}, []
-    for file in sorted({*findSystemFonts(), *findSystemFonts(fontext="otf")} - known):
+    for file in sorted(set(findSystemFonts()) - known):
         with suppress(RuntimeError, OSError):  # of fonts that it cannot read
             found.append(ttfFontProperty(FT2Font(file)))
     return tuple(found)
