@@ -5,6 +5,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import cost
+import first_sentence
 import methods
 import relprop
 
@@ -69,3 +70,10 @@ def test_what_the_map_methods_cost(method: str) -> None:
     options = methods.options(method)
     run = lambda: cost.void(relprop.attribute(model, inputs, 1, method, **options))  # noqa: E731
     assert cost.paired_ratios(run, lambda: cost.plain(model, inputs), rounds=5) <= methods.BOUNDS[method]
+
+
+@pytest.mark.slow
+def test_a_first_sentence_takes_hardly_more_than_the_imports() -> None:
+    """At most 0.5 s of the processor more than importing torch, transformers and the model's classes."""
+    found = first_sentence.measure(rounds=3)
+    assert first_sentence.more(found, "explained", "imports") <= 0.5

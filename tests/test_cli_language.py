@@ -135,6 +135,10 @@ def test_ledger(relprop: Any, folders: dict[str, str]) -> None:
         (["--lm", "LM", "--generate", 2, ""], "the text is empty"),
         (["--question", "who?", "--context", "me"], "a --model that answers questions"),
         (["--model", "BERT", "--context", "me"], "a context needs its --question"),
+        (
+            ["--model", "BERT", "--question", "who?", "--context", "me"],
+            "--question is for models that answer questions",
+        ),
         (["--model", "BERT", "--question", "who?"], "a question needs one context"),
         (["--model", "BERT", "--question", "who?", "--file", "none.txt"], 'cannot read "none.txt": No such file'),
         (["--model", "BERT", "--question", "who?", "--context", "me", "you"], "a question needs one context"),

@@ -81,6 +81,16 @@ def test_a_font_of_the_machine_steps_in(tmp_path: Path, tiny_font: Path, machine
     assert (tmp_path / f"x.{ending}").stat().st_size > 1000
 
 
+def test_a_font_installed_since_matplotlib_looked_is_found(tiny_font: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """matplotlib keeps its list of fonts on disk; who installs one, as the warning says, must not see boxes again."""
+    monkeypatch.setattr(fonts, "findSystemFonts", lambda: [str(tiny_font), str(REGULAR)])
+    fonts._installed_since.cache_clear()
+    try:
+        assert list(fonts._machine_fonts()).count(tiny_font) == 1
+    finally:
+        fonts._installed_since.cache_clear()
+
+
 def test_characters_that_no_font_has_are_told(tmp_path: Path, tiny_font: Path, machine) -> None:
     """Once, by name, and only for the figure that has them; part of a token that can be drawn is."""
     machine(tiny_font)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from relprop.cli.outputs import number_lines
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation, to_html
 from relprop.registry import METHODS
@@ -80,6 +81,26 @@ def test_an_explanation_is_drawn_as_its_method_is(method: str) -> None:
     page = Explainer(*tiny("bert"))("good movie", method=method).to_html().partition("</style>")[2]
     assert bool(re.search(r'class="t [pn]\d', page)) == METHODS[method].signed
     assert bool(re.search(r'class="t u\d', page)) != METHODS[method].signed
+
+
+def test_words_of_a_continuation_are_not_called_tokens() -> None:
+    """What was asked stays the sum of three tokens, also where two of them are shown as one word."""
+    e = Explainer("stories")("Tom was hungry. He opened the fridge and took out a", generate=3).words()
+    assert len(e.steps) == 2
+    page = e.to_html()
+    assert "What the model stories wrote is explained piece by piece" in page
+    assert "sum of 3 generated tokens" in page
+    assert "2 tokens" not in page
+
+
+def test_amounts_have_no_plus_sign(capsys: pytest.CaptureFixture[str]) -> None:
+    """A plus sign would say that a unit or an atom speaks for the target; of attention it does not."""
+    text = printed(heatmap(0.6, 0.4, 0.2, signed=False), None)
+    Explainer("molecules")("CCO", method="rollout").show()
+    graph = capsys.readouterr().out
+    for shown in (text, graph, "\n".join(number_lines(Explainer("sentiment")("good", method="rollout")))):
+        assert not re.search(r"\+\d", shown)
+    assert "neither for nor against" in graph
 
 
 @pytest.mark.parametrize("method", ["lrp_conservative", "rollout"])

@@ -578,6 +578,15 @@ def test_figures_hold_the_picture_first_then_a_column_a_method() -> None:
     )
 
 
+def test_a_note_that_all_maps_share_is_told_once() -> None:
+    """The name of a picture's file stands below the picture; notes that differ stay with their maps."""
+    same = [made(method=method, note="cat.jpg") for method in ("a", "b")]
+    assert [text.get_text() for text in draw(same).texts].count("cat.jpg") == 1
+    assert html(same).count("cat.jpg") == 1
+    other = [made(method="a", note="cut"), made(method="b", note="whole")]
+    assert all(html(other).count(note) == 1 for note in ("cut", "whole"))
+
+
 def test_figures_pass_contour_and_bound_on() -> None:
     plain, ringed, shared = (draw(gallery(), **o).axes for o in ({}, {"contour": "mean"}, {"bound": 50.0}))
     for other in (ringed, shared):

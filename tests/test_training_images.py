@@ -249,7 +249,7 @@ def test_shipped_model_is_small_and_right_about_its_samples(name: str, megabytes
     model: Any = ViTForImageClassification.from_pretrained(folder).eval()
     names = model.config.id2label
     samples = json.loads((folder / "samples/samples.json").read_text())
-    assert 4 <= len(samples) <= 6
+    assert 4 <= len(samples) <= 7
     for sample in samples:
         pixels = processor(Image.open(folder / "samples" / sample["file"]), return_tensors="pt")["pixel_values"]
         with torch.no_grad():
@@ -257,7 +257,7 @@ def test_shipped_model_is_small_and_right_about_its_samples(name: str, megabytes
         if name == "digits":
             assert [int(names[k]) for k in (logits > 0).nonzero().flatten().tolist()] == sample["labels"]
         else:
-            assert names[int(logits.argmax())] == sample["label"]
+            assert names[int(logits.argmax())] in sample.get("labels", [sample.get("label")])
 
 
 def test_shipped_masks_are_where_the_ink_is() -> None:

@@ -86,7 +86,9 @@ def test_command_line(folder: Path) -> None:
         run(folder / "empty.png")
     with pytest.raises(InputError, match="has no line to explain"):
         run("--file", folder / "empty.png")
-    with pytest.raises(InputError, match="is a table: name a model that reads it"):
+    with pytest.raises(
+        InputError, match=r"is a table: name a model that reads it, .*relprop explain --file .*empty.csv --column NAME"
+    ):
         run(folder / "empty.csv")
     with pytest.raises(InputError, match="--image needs a model that reads a picture and a text together"):
         run("a text", "--image", folder / "empty.png", "--model", "sentiment")

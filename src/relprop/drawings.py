@@ -75,7 +75,8 @@ def _generation(one: Any) -> GenerationMap:
     scores = tuple(map(tuple, rows.tolist()))
     beside, given = _beside(one, one.texts), len(units) - len(one.steps)
     told = (one.method, beside is not None, one.signed, line_starts(one.texts), beside or (), one.quantity, one.model)
-    return GenerationMap(units, given, one.steps, scores, *told)
+    merged = any(part.merged for part in one.texts)
+    return GenerationMap(units, given, one.steps, scores, *told, one.target, merged)
 
 
 def _together(one: Any, image: Any) -> TogetherMap:

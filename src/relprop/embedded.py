@@ -1,4 +1,4 @@
-"""The models that relprop brings, and names that are no model: told without torch, so that a slip costs no wait."""
+"""The models that relprop brings, and the check of model names, both without torch: a misspelt name fails at once."""
 
 from __future__ import annotations
 

@@ -95,6 +95,6 @@ def check_picture_size(where: str, processor: Any) -> None:
         for side in [get(one) for one in ("height", "width", "shortest_edge")] if get else [size]:
             if isinstance(side, int | float) and side > _SIDE:
                 raise ModelError(
-                    f'the image processor of "{where}" makes pictures of {side:,} pixels a side; at most {_SIDE:,} '
-                    "can be explained"
+                    f'the image processor of "{where}" makes pictures with sides of {side:,} pixels; at most '
+                    f"{_SIDE:,} can be explained"
                 )

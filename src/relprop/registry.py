@@ -29,7 +29,7 @@ class Record(Generic[F]):
     citation: str
     complete: bool = False  # the scores sum to value - baseline
     additive: bool = False  # the scores of a sum of targets are the sum of their scores
-    maps: bool = False  # needs one attention map of all tokens by all tokens a block
+    maps: bool = False  # needs one attention map of all tokens by all tokens per block
     several: bool = False  # takes `targets.Several`: many targets of one example from a single forward pass
     two_way: bool = False  # its pass carries the gradient and relevance, so that it serves most other methods too
     passes: Callable[[int, Mapping[str, Any]], int] = _one_pass  # or steps like them, by an example's units and options

@@ -57,7 +57,7 @@ class Ledger:
 
     Inputs have an entry for each part; what an operation gained and what it lost without explanation are two entries.
 
-    Closed books have nothing unexplained: every bit of the output is traced to an input, a bias or another constant.
+    A ledger closes when nothing is unexplained: all of the output is traced to an input, a bias or another constant.
     """
 
     value: float

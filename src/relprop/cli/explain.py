@@ -50,7 +50,7 @@ def explain(
         list[str] | None,
         typer.Option(help="A choice that may follow the text, for models of multiple choice; twice or more."),
     ] = None,
-    split: Annotated[bool, typer.Option("--split", help="The text's words are those between blanks.")] = False,
+    split: Annotated[bool, typer.Option("--split", help="Split the text into words at blanks.")] = False,
     chat: Annotated[
         Path | None,
         typer.Option(help="With --lm: a JSON file of messages with role and content, in place of the text."),
@@ -79,8 +79,12 @@ def explain(
         str | None,
         typer.Option(help="Why not this class? With --lm: why not this token, or not each token's 'runner-up'?"),
     ] = None,
-    question: Annotated[str | None, typer.Option(help="Ask this of the text, with a model that answers.")] = None,
-    context: Annotated[str | None, typer.Option(help="Where the answer stands, in place of the text.")] = None,
+    question: Annotated[
+        str | None, typer.Option(help="Ask this of the text; needs a model that answers questions.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(help="The text that holds the answer, in place of the text itself.")
+    ] = None,
     method: Annotated[str, typer.Option(help="One of `relprop methods`.")] = "lrp_conservative",
     compare: Annotated[
         str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")
@@ -102,12 +106,14 @@ def explain(
     json: Annotated[Path | None, typer.Option(help="Write the numbers; '-' for standard output.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write many as they come (.jsonl or .parquet); given again, a stopped command goes on."),
+        typer.Option(
+            help="Write each result as it is made (.jsonl or .parquet); after Ctrl-C the same command goes on."
+        ),
     ] = None,
     numbers: Annotated[bool, typer.Option("--numbers", help="Print every unit's score in place of colours.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing, and write the files.")] = False,
     contour: Annotated[
-        str | None, typer.Option(help="Images: ring what scores above this number, or above the 'mean'.")
+        str | None, typer.Option(help="Images: draw a line around what scores above this number, or above the 'mean'.")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts or images at a time.")] = 32,
     option: Annotated[
@@ -132,7 +138,7 @@ def _run(request: Request) -> None:
     else:
         outputs.check_files()
     explainer, methods = _loaded(request, made)
-    request.check_reader(explainer.reader.name)
+    request.check_reader(explainer.reader.name, getattr(explainer.task, "takes_questions", False))
     inputs = list(rows.values())
     targets = _targets(request, explainer, inputs)
     asked = request.asked() | {"method": methods}

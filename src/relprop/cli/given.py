@@ -142,15 +142,18 @@ def check_other_file(given: str | None, model: str | None) -> None:
     suffix = Path(given).suffix.lower() if given else ""
     if model is None and suffix in (*SOUNDS, ".csv") and not any(char.isspace() for char in str(given)):
         kind = "a table" if suffix == ".csv" else "a sound"
-        raise InputError(f'"{given}" is {kind}: name a model that reads it, with --model or --lm')
+        texts = f"; for a column of texts: relprop explain --file {given} --column NAME" if suffix == ".csv" else ""
+        raise InputError(f'"{given}" is {kind}: name a model that reads it, with --model or --lm{texts}')
 
 
 def question_and_context(
     model: str | None, text: str | None, question: str | None, context: str | None, file: Path | None
 ) -> tuple[str, str]:
     """A question and its context, which is an option of its own, the text, or a whole file."""
-    if question is None or model is None:
+    if question is None:
         raise InputError("a context needs its --question, and a --model that answers questions")
+    if model is None:
+        raise InputError("--question needs a --model that answers questions")
     contexts = [one for one in (context, text, file) if one is not None]
     if len(contexts) != 1:
         raise InputError("a question needs one context: --context TEXT, --file FILE, or the text itself")

@@ -144,11 +144,12 @@ def number_lines(one: Explanation) -> Iterator[str]:
     sure = f" ({one.probability:.2f})" if one.probability is not None else ""
     told = f", predicted {one.prediction}{sure}" if one.prediction else ""
     yield f"{one.method}: {one.target} = {one.value:.6g}{told}"
+    sign = "+" if one.signed else ""  # a plus sign would say that a unit speaks for the target
     for part in one.parts:
         if len(one.parts) > 1:
             yield f"{part.name}:"
         for name, score in part.named_scores():
-            yield f"{score:+.6f}\t{visible(name)}"
+            yield f"{score:{sign}.6f}\t{visible(name)}"
     yield from (f"{share:+.6f}\t({name})" for name, share in one.account)
     yield ""
 

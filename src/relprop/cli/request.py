@@ -139,8 +139,11 @@ class Request:
         refuse("--{name} is for texts, and this model reads rows of a table", **others)
         return table_rows(explainer, self.table)
 
-    def check_reader(self, reads: str) -> None:
-        """Raise for options that are not for what the model reads."""
+    def check_reader(self, reads: str, answers: bool) -> None:
+        """Raise for options that are not for what the model reads; `answers`: whether it answers questions."""
+        if not answers:
+            message = f'--{{name}} is for models that answer questions, and "{self.name}" does not'
+            refuse(message, question=self.question, context=self.context)
         if reads == "texts" and self.is_text and not self.pictures and self.text is not None:
             hint = givens.hint(self.text)
             if hint:

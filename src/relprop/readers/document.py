@@ -132,7 +132,7 @@ class DocumentReader(TextReader):
         tokenizer: Any = self.tokenizer
         options = {"return_attention_mask": False, "return_offsets_mapping": True, "verbose": False, **options}
         if not getattr(tokenizer, "is_fast", False):
-            raise InputError("words with boxes need a fast tokenizer: only those know of which word a token is")
+            raise InputError("words with boxes need a fast tokenizer: only these know which word a token belongs to")
         texts: list[Any] = [list(one.words) for one in lists]
         if _takes_boxes(tokenizer):
             options["boxes"] = [list(box) for box in page.boxes]

@@ -60,7 +60,9 @@ def word_units(
     `words` and `segments`: of which word of which list each token is, where the encoding itself does not say.
     """
     if not getattr(tokenizer, "is_fast", False):
-        raise InputError("words that are split before need a fast tokenizer: only those know of which word a token is")
+        raise InputError(
+            "words that are split before need a fast tokenizer: only these know which word a token belongs to"
+        )
     starts, units = [one.starts for one in lists], []
     tokens = tokenizer.convert_ids_to_tokens(encoding["input_ids"])
     words = encoding.word_ids() if words is None else words

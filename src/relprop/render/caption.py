@@ -127,3 +127,8 @@ def number(value: float) -> str:
         return f"{value}"
     plain = value == 0 or 1e-3 <= abs(value) < 1e6
     return f"{value + 0.0:+.3f}" if plain else f"{value:+.2e}"  # + 0.0 takes the sign off a negative zero
+
+
+def amount(value: float) -> str:
+    """The same without a plus sign, for scores that speak neither for nor against."""
+    return number(value).removeprefix("+")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import unicodedata
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
 import matplotlib as mpl
-from matplotlib.font_manager import fontManager
+from matplotlib.font_manager import FontEntry, findSystemFonts, fontManager, ttfFontProperty
 from matplotlib.ft2font import FT2Font, LoadFlags
 
 from relprop.errors import RelpropWarning
@@ -82,7 +83,7 @@ def _machine_fonts() -> Iterator[Path]:
     """The regular fonts that matplotlib found, likely ones first, in one order."""
     regular = [
         one
-        for one in fontManager.ttflist
+        for one in (*fontManager.ttflist, *_installed_since())
         if one.style == "normal" and str(one.weight) in ("400", "normal") and _LAST_RESORT not in one.name.lower()
     ]
 
@@ -91,6 +92,16 @@ def _machine_fonts() -> Iterator[Path]:
 
     for one in sorted(regular, key=lambda one: (likely(one.name), one.name, one.fname)):
         yield Path(one.fname)
+
+
+@cache
+def _installed_since() -> tuple[FontEntry, ...]:
+    """Fonts that matplotlib's stored list lacks: it is not made again when a font is installed, as the warning says."""
+    known, found = {one.fname for one in fontManager.ttflist}, []
+    for file in sorted(set(findSystemFonts()) - known):
+        with suppress(RuntimeError, OSError):  # of fonts that it cannot read
+            found.append(ttfFontProperty(FT2Font(file)))
+    return tuple(found)
 
 
 @cache

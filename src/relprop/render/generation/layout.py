@@ -27,13 +27,15 @@ class GenerationMap:
     beside: Shares = ()  # what all values are made of beside the scores
     quantity: str = ""  # what a value is: "logit"
     model: str = ""  # its name, where known
+    target: str = ""  # what the sum of all values is, where it is not that of as many tokens as there are steps
+    merged: bool = False  # steps are words or sentences, not tokens
 
 
 def totals(one: GenerationMap) -> Heatmap:
     """The whole text, each unit with the sum of what the generated tokens owe to it."""
     sums = tuple(sum(column) for column in zip(*one.scores, strict=True)) or (0.0,) * len(one.units)
     value = sum(step.value for step in one.steps)
-    target = continuation_target(len(one.steps))
+    target = one.target or continuation_target(len(one.steps))
     own = {"shares": one.shares, "signed": one.signed, "line_starts": one.line_starts}
     own |= {"beside": one.beside, "quantity": one.quantity}
     return Heatmap(one.units, sums, one.method, target, value, **own)  # type: ignore[arg-type]
@@ -43,8 +45,10 @@ def lead(one: GenerationMap) -> str:
     """The sentence that a page or a terminal opens with."""
     count = len(one.steps)
     who = f"the model {visible(one.model)}" if one.model else "the model"
-    written = f"The {count} tokens that {who} wrote are" if count != 1 else f"The token that {who} wrote is"
     sides = "red speaks for it, blue against it" if one.signed else "the stronger, the more it weighs"
+    if one.merged:
+        return f"What {who} wrote is explained piece by piece, each by what stands before it: {sides}."
+    written = f"The {count} tokens that {who} wrote are" if count != 1 else f"The token that {who} wrote is"
     return f"{written} explained, each by the tokens before it: {sides}."
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from relprop.render import saving
 from relprop.render.caption import Caption
 from relprop.render.grid import GridRow, films
-from relprop.render.image.layout import caption, ends, grid, scale_note, strip
+from relprop.render.image.layout import caption, ends, grid, scale_note, shared_note, strip
 from relprop.render.image.overlay import Bound, Contour, ImageMap, Pixels, bounds, fitted, overlay
 from relprop.render.panels import BAR_PIXELS, ColourBar, FigurePanel, column_width, panel_figure, picture
 from relprop.render.saving import DPI
@@ -48,13 +48,14 @@ def _panels(row: GridRow[ImageMap], width: float, paint: Callable[[ImageMap], Pi
     height = min(tall / wide, TALLEST) * width
     narrow = height * wide / tall
     longest = round(max(narrow, height) * DPI)
-    plain = FigurePanel(narrow, height, picture(fitted(row.first, longest).image))
+    shared = shared_note(row)
+    plain = FigurePanel(narrow, height, picture(fitted(row.first, longest).image), shared)
     maps = [
-        FigurePanel(narrow, height, picture(paint(fitted(one, longest))), _below(caption(one))) if one else None
+        FigurePanel(narrow, height, picture(paint(fitted(one, longest))), _below(caption(one), shared)) if one else None
         for one in row.cells
     ]
     return [plain, *maps]
 
 
-def _below(words: Caption) -> str:
-    return " · ".join(filter(None, (words.note, words.sums)))
+def _below(words: Caption, shared: str) -> str:
+    return " · ".join(filter(None, ("" if shared else words.note, words.sums)))

@@ -8,7 +8,7 @@ from hashlib import blake2b
 import numpy as np
 
 from relprop.render.caption import Caption, number, shown_target, sums_line
-from relprop.render.grid import RELATIVE, MapGrid, map_grid
+from relprop.render.grid import RELATIVE, GridRow, MapGrid, map_grid
 from relprop.render.image.overlay import Bound, ImageMap, Numbers, Pixels, painted
 from relprop.render.palette import SIGNED, Film
 from relprop.render.visible import visible
@@ -34,6 +34,12 @@ def caption(image_map: ImageMap) -> Caption:
         note=visible(image_map.note) if image_map.note else "",
         sums=sums_line(image_map),
     )
+
+
+def shared_note(row: GridRow[ImageMap]) -> str:
+    """The note of all maps of a picture, such as its file's name, which is told once; nothing where they differ."""
+    notes = {caption(cell).note for cell in row.cells if cell}
+    return notes.pop() if len(notes) == 1 else ""
 
 
 def described(image_map: ImageMap) -> str:

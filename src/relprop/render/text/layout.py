@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from relprop.render.caption import Caption, ShownAccount, number, shown_account, shown_target
+from relprop.render.caption import Caption, ShownAccount, amount, number, shown_account, shown_target
 from relprop.render.visible import visible
 from relprop.types import Heatmap, Unit
 
@@ -144,12 +144,16 @@ def strength(heatmap: Heatmap) -> float:
     return min(1.0, held / (FAINT * abs(heatmap.value))) if heatmap.value else 1.0
 
 
+def _plain_sum(heatmap: Heatmap) -> str:
+    return (number if heatmap.signed else amount)(sum(heatmap.scores))
+
+
 def caption(heatmap: Heatmap) -> Caption:
     return Caption(
         method=visible(heatmap.method),
         target=shown_target(visible(heatmap.target), heatmap.value, heatmap.quantity),
         prediction=f"predicted {visible(heatmap.prediction)}" if heatmap.prediction else "",
-        total=_account(heatmap).line if _claims(heatmap) else f"sum of scores {number(sum(heatmap.scores))}",
+        total=_account(heatmap).line if _claims(heatmap) else f"sum of scores {_plain_sum(heatmap)}",
         note="; ".join(
             note
             for note in (heatmap.note and visible(heatmap.note), FAINT_NOTE if strength(heatmap) < 1 else "")

@@ -211,7 +211,7 @@ export const paintsPictures = ({ input }) => ['picture', 'both'].includes(input)
 
 export const seesPictures = (about) => paintsPictures(about) || about.input === 'document';
 
-/** How many tokens are written and explained, or null for a target; the field says what does not fit. */
+/** How many tokens are written and explained, or null for a target; the field's message gives the reason where it cannot be used. */
 export function written(state) {
   const count = state.generate === '' ? 0 : Number(state.generate);
   const fits = Number.isInteger(count) && count >= 0 && count <= MOST_WRITTEN;

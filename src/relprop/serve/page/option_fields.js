@@ -10,7 +10,7 @@ export const writeOptions = (options) => { given = { ...options }; };
 /** What was given, of the options that are on show. */
 export const readOptions = () => Object.fromEntries(Object.entries(given).filter(([name]) => name in schemas));
 
-/** Those that a method has, in its types; what does not fit is left to the service, which says what is wrong. */
+/** Those that a method has, in its types; values of another type are left to the service, which refuses them with the reason. */
 export function optionsFor({ options }, written) {
   const own = Object.entries(written).filter(([name]) => name in options);
   return Object.fromEntries(own.map(([name, value]) => [name, typed(options[name], value)]));

@@ -103,16 +103,17 @@ function point(place, spoken = false) {
 /** The scores as a whole. */
 function account(explanation, signed) {
   const { scores, value, quantity, account: beside = [], truncated, rest = 0, parts } = explanation;
+  const shown = (score) => (signed ? number(score) : number(score).replace(/^\+/, '')); // a plus sign speaks for it
   if (kindOf(explanation) === 'both') {
     const { image, text } = partsOf(explanation);
     const [seen, said] = [image.scores.flat(), text.scores].map((all) => all.reduce((one, other) => one + other, 0));
     const named = [['picture', seen + image.rest], ['text', said]];
     return signed && beside.length ? addingUp([...named, ...beside], value, quantity)
-      : named.map(([name, share]) => `${name} ${number(share)}`).join(' · ');
+      : named.map(([name, share]) => `${name} ${shown(share)}`).join(' · ');
   }
   const sum = parts ? total(explanation) : scores.flat().reduce((one, other) => one + other, rest);
   const whole = signed && explanation.account && !(parts && !beside.length)
-    ? addingUp([['sum of scores', sum], ...beside], value, quantity) : `sum of scores ${number(sum)}`;
+    ? addingUp([['sum of scores', sum], ...beside], value, quantity) : `sum of scores ${shown(sum)}`;
   return truncated ? `${whole} · ${visible(truncated)}` : whole;
 }
 

@@ -41,7 +41,7 @@ function figure({ method, target, ledger }, scale) {
   const svg = draw('svg', { class: 'waterfall', viewBox: `0 0 ${WIDTH} ${height}`, role: 'img',
     'aria-label': `${visible(target)} by ${method}: ${told}` },
   draw('line', { class: 'zero', x1: scale(0), x2: scale(0), y1: 0, y2: height }), ...bars);
-  const note = ledger.itemised ? '' : make('p', { class: 'soft' }, 'Only the inputs are booked; the rest is one sum.');
+  const note = ledger.itemised ? '' : make('p', { class: 'soft' }, 'Only the inputs are listed one by one; the rest is one sum.');
   return make('figure', { class: 'panel' }, make('figcaption', {}, titleOf(method)), svg, note,
     unfolding('Ledger as a table', () => books(method, all, ledger)));
 }
