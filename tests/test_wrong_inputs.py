@@ -33,6 +33,31 @@ def test_a_picture_where_a_text_is_wanted(given: Any, message: str) -> None:
         Explainer("sentiment")(given)
 
 
+def test_a_picture_in_a_pair_is_named_by_its_kind() -> None:
+    with pytest.raises(InputError, match=r"a pair of strings, got \(Image, 'a text'\)$"):
+        Explainer("stories")((picture(), "a text"))
+
+
+def test_a_text_where_a_picture_or_a_sound_is_wanted() -> None:
+    with pytest.raises(InputError, match=r'no image "a text": an image is a file, a Pillow image or an array$'):
+        Explainer("pets")("a text")
+    sounds = Explainer(sound_model("samples"), extractor("samples"))
+    with pytest.raises(InputError, match=r'no sound "a text": a sound is a path, \(samples, rate\) or '):
+        sounds("a text")
+    with pytest.raises(InputError, match=r"as in \(array, 16000\); got ndarray$"):
+        sounds((8000, tone(rate=8000)))
+
+
+@pytest.mark.parametrize("given", [None, "tokenizer"])
+def test_a_tokenizer_or_nothing_with_a_model_that_reads_no_text(given: str | None) -> None:
+    """Said at once, in the words of what the model reads."""
+    tokenizer = Explainer("sentiment").tokenizer if given else None
+    with pytest.raises(ModelError, match=r'the model reads sounds \("input_values"\): give its feature extractor'):
+        Explainer(sound_model("samples"), tokenizer)
+    with pytest.raises(ModelError, match=r'the model reads pictures \("pixel_values"\): give its image processor'):
+        Explainer(Explainer("pets").model, tokenizer)
+
+
 @pytest.mark.parametrize("name", ["clip", "llava", "vilt"])
 def test_half_a_processor(name: str) -> None:
     """What is missing is said when it is: at once, or when a picture is given to a model that reads texts alone."""

@@ -22,6 +22,13 @@ from relprop.readers.transforms import as_processor
 __all__ = ["Reader", "read_all", "reader_of"]
 
 
+OTHER_INPUTS = {
+    "pixel_values": ("pictures", "image processor"),
+    "input_values": ("sounds", "feature extractor"),
+    "input_features": ("sounds", "feature extractor"),
+}
+
+
 def reader_of(model: nn.Module, processor: Any, columns: Sequence[str] | None = None) -> Reader[Any]:
     """The reader of a model, chosen by its signature, config and processor. Only that one is imported.
 
@@ -87,7 +94,16 @@ def source_reader(model: nn.Module, processor: Any) -> Reader[Any]:
         return EncoderReader(model, processor)
     from relprop.readers.text import TextReader
 
+    check_takes_tokens(model)
     return TextReader(model, tokenizer_of(processor))
+
+
+def check_takes_tokens(model: nn.Module) -> None:
+    """Raise where a model of pictures or sounds came with a tokenizer, or with nothing."""
+    taken = arguments_of(model)
+    for argument, (what, which) in OTHER_INPUTS.items():
+        if argument in taken and not {"input_ids", "inputs_embeds"} & set(taken):
+            raise ModelError(f'the model reads {what} ("{argument}"): give its {which}, Explainer(model, processor)')
 
 
 def writes_with_decoder(model: nn.Module) -> bool:

@@ -48,7 +48,7 @@ def reading(name: str) -> Iterator[None]:
     except InputError:
         raise
     except FileNotFoundError:
-        raise InputError(f"there is no image {name}") from None
+        raise InputError(f"there is no image {name}: an image is a file, a Pillow image or an array") from None
     except UnidentifiedImageError:
         raise InputError(f"{name} is no image that Pillow can read") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):

@@ -60,7 +60,7 @@ def _from_file(given: str | os.PathLike[str] | BytesIO) -> tuple[Array, int]:
     except (ImportError, OSError):  # OSError: the package is there, and its library is not
         raise RelpropError('files of sound need the soundfile package: pip install "relprop[audio]"') from None
     if not isinstance(given, BytesIO) and not os.path.exists(given):
-        raise InputError(f"there is no sound {name}")
+        raise InputError(f"there is no sound {name}: {_FORMS}")
     try:
         if isinstance(given, BytesIO):
             given.seek(0)  # it may be read again
@@ -81,7 +81,10 @@ def _from_memory(given: object) -> tuple[Array, int]:
     samples, rate = given
     samples = samples.detach().cpu().float().numpy() if isinstance(samples, Tensor) else samples
     if not _is_rate(rate):
-        raise InputError(f"the rate of a sound is a whole number of samples per second, got {rate!r:.80}")
+        got = type(rate).__name__ if hasattr(rate, "shape") else f"{rate!r:.80}"
+        raise InputError(
+            f"the rate of a sound is a whole number of samples per second, as in (array, 16000); got {got}"
+        )
     try:
         array = np.asarray(samples)
     except (ValueError, TypeError):

@@ -78,12 +78,18 @@ def truncation_is_told() -> bool:
     return _truncation_is_told.get()
 
 
+def _shown(given: object) -> str:
+    """What was given, short: the kind of a picture or array, also in a pair."""
+    if isinstance(given, tuple) and any(hasattr(one, "shape") or hasattr(one, "size") for one in given):
+        return f"({', '.join(map(_shown, given))})"
+    return type(given).__name__ if hasattr(given, "shape") or hasattr(given, "size") else f"{given!r:.80}"
+
+
 def parts_of(text: object) -> tuple[str, ...]:
     """The text, or the two texts of a pair, checked."""
     parts = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, tuple | list) else ()
     if not parts or len(parts) > 2 or not all(isinstance(part, str) for part in parts):
-        got = type(text).__name__ if hasattr(text, "shape") or hasattr(text, "size") else f"{text!r:.80}"
-        raise InputError(f"a text is a string or a pair of strings, got {got}")
+        raise InputError(f"a text is a string or a pair of strings, got {_shown(text)}")
     for part in parts:
         if not part.strip():
             raise InputError("the text is empty: there is nothing to explain")
