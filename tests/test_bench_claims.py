@@ -1,6 +1,7 @@
 """Claims of the papers: each names what its suite has, and its verdict follows from the paired lead."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ CLAIM = Claim("Ali22", "table 1", "AH+LN is ahead", "ali22-text", "auac", "lrp_a
 LABELS = ("lrp_ah_ln", "gradient_x_input", "gae")
 
 
-def run(folder: Path, leads: dict[str, float], spread: float = 0.01) -> Path:
+def run(folder: Path, leads: dict[str, float], spread: float = 0.01, noisy: str = "") -> Path:
     """Two tasks of forty examples, on which the method is ahead of each other one by a lead that varies."""
     random = np.random.default_rng(0)
     tasks = [{"name": name, "model": "sentiment"} for name in ("SST-2", "IMDB")]
@@ -39,7 +40,9 @@ def run(folder: Path, leads: dict[str, float], spread: float = 0.01) -> Path:
             own = random.uniform(0.5, 0.9, 40)
             found.add("lrp_ah_ln", "auac", own.tolist())
             for label, lead in leads.items():
-                found.add(label, "auac", (own - lead - random.normal(0, spread, 40)).tolist())
+                found.add(
+                    label, "auac", (own - lead - random.normal(0, 0.5 if label == noisy else spread, 40)).tolist()
+                )
             store.plan([(task["name"], {"task": task, "places": found.examples})])
             store.succeed(task["name"], found.to_dict(), 1.0)
     return folder
@@ -70,6 +73,17 @@ def test_the_least_lead_decides(tmp_path: Path, leads: dict[str, float], verdict
     assert found.ours is not None
     assert found.lead.value == pytest.approx((found.ours[0] - found.ours[1]) / found.ours[1], rel=0.05, abs=0.002)
     assert (found.needed is None) == (verdict != "open")
+
+
+def test_a_lead_that_is_lost_counts_before_a_smaller_one_that_is_open(tmp_path: Path) -> None:
+    """`gae` is clearly ahead by a little, gradient x input by more on average, and by chance."""
+    results = read_results(run(tmp_path, {"gradient_x_input": -0.1, "gae": -0.01}, noisy="gradient_x_input"))
+    leads = {other: decide(replace(CLAIM, against=(other,)), results) for other in CLAIM.against}
+    assert {other: one.verdict for other, one in leads.items()} == {"gradient_x_input": "open", "gae": "does not hold"}
+    least = {other: one.lead.value for other, one in leads.items() if one.lead is not None}
+    assert least["gradient_x_input"] < least["gae"]
+    found = decide(CLAIM, results)
+    assert (found.verdict, found.other) == ("does not hold", "gae")
 
 
 def test_more_examples_decide_what_is_open(tmp_path: Path) -> None:

@@ -45,11 +45,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Decision:
-    """A verdict, with the least of the method's leads."""
+    """A verdict, with the lead that decides it: one that is lost before one that is open, then the least."""
 
     claim: Claim
     verdict: str
-    other: str = ""  # the method with the least lead against it
+    other: str = ""  # the method that this lead is over
     lead: Estimate | None = None  # as a share of the other's number, averaged over the tasks; + is better
     examples: int = 0  # of all tasks
     better: int = 0  # tasks where the lead's own interval is above 0
@@ -80,7 +80,8 @@ def decide(claim: Claim, results: Results | None) -> Decision:
     found = [one for other in claim.against if (one := _against(claim, other, compared)) is not None]
     if len(found) < len(claim.against):
         return Decision(claim, NOT_RUN)
-    return min(found, key=lambda one: one.lead.value if one.lead else 0.0)
+    weakest = (DOES_NOT, OPEN, HOLDS)
+    return min(found, key=lambda one: (weakest.index(one.verdict), one.lead.value if one.lead else 0.0))
 
 
 def _comparisons(claim: Claim, results: Results) -> Iterator[PaperComparison]:
