@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
+from safetensors.torch import save_file
 
 import relprop
 from document_models import (
@@ -25,7 +28,7 @@ from document_models import (
     tokenizer,
 )  # fmt: skip
 from relprop import Document, Explainer
-from relprop.errors import InputError, RelpropError
+from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explanation import Explanation, save
 from relprop.registry import METHODS
 
@@ -35,6 +38,7 @@ FAMILIES = [
     for head in HEADS
     if (family, head) not in (("Bros", "SequenceClassification"), ("Bros", "QuestionAnswering"))
 ]
+LAYOUTLMV2 = {"vocab_size": 9, "hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
 TARGETS = {"SequenceClassification": 1, "TokenClassification": ("Total", "B-TOTAL"), "QuestionAnswering": "Total"}
 
 
@@ -292,6 +296,29 @@ def test_what_is_missing() -> None:
         Explainer("sentiment")(document())
     alone = Explainer(model("LayoutLMv3", "SequenceClassification"), tokenizer())  # words alone, as asked for
     assert [part.kind for part in alone(document()).parts] == ["document"]
+
+
+def test_layoutlmv2_names_the_way_out(tmp_path: Path) -> None:
+    """Its backbone is detectron2's, which transformers asks for when the folder is loaded."""
+    if importlib.util.find_spec("detectron2"):
+        pytest.skip("detectron2 is installed")
+    config = transformers.LayoutLMv2Config(architectures=["LayoutLMv2ForTokenClassification"], **LAYOUTLMV2)
+    config.save_pretrained(tmp_path)
+    save_file({"classifier.bias": torch.zeros(2)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    needs = r"cannot be loaded: LayoutLMv2Model needs the package detectron2: install it, or take LayoutLMv3, LayoutLM"
+    with pytest.raises(ModelError, match=needs + " or LiLT, which read documents without it$"):
+        Explainer(tmp_path)
+
+
+def test_a_picture_under_another_name_is_refused() -> None:
+    """As LayoutLMv2 takes it, where detectron2 is installed."""
+
+    class ReadsImage(torch.nn.Module):
+        def forward(self, input_ids: Any, bbox: Any, image: Any) -> Any:
+            raise AssertionError
+
+    with pytest.raises(ModelError, match=r'ReadsImage reads the page\'s picture by "image".*take LayoutLMv3'):
+        Explainer(ReadsImage(), tokenizer())
 
 
 def test_floats_are_places_only_where_each_token_has_a_box() -> None:

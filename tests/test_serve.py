@@ -7,11 +7,13 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from PIL.ImageFile import ImageFile
 
@@ -24,6 +26,7 @@ from relprop.render.image.part import Frame, ImagePart
 from relprop.render.text.part import TextPart
 from relprop.serve.answers import flat_explanation
 from relprop.serve.instances import atoms_and_bonds
+from relprop.serve.models import ServedModel
 from relprop.serve.options import MOST, OTHER_BOUNDS, option_types, typed_options
 from relprop.types import Unit
 from serving_for_tests import TEXT, Live, patient, serving
@@ -149,6 +152,19 @@ def test_a_model_that_fails_to_load_makes_readiness_false_and_says_why(live: Liv
     assert (refused.status, refused.error) == (503, answer.error)
     assert live.get("/v2/health/live").json == {"live": True}
     assert live.explain(TEXT).status == 200
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_served_in_float32_on_a_cpu(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Where half precision is many times slower; an explainer that is given stays as it is."""
+    given = Explainer("sentiment")
+    given.model.to(dtype).save_pretrained(tmp_path)
+    given.tokenizer.save_pretrained(tmp_path)
+    served = {source: ServedModel("mine", source) for source in (str(tmp_path), given)}
+    for one in served.values():
+        one.load()
+    types = [{p.dtype for p in one.explainer.model.parameters()} for one in served.values()]
+    assert types == [{torch.float32}, {dtype}]
 
 
 def test_the_root_says_that_it_lives(live: Live) -> None:

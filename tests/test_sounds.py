@@ -13,7 +13,7 @@ import torch
 import transformers as hf
 
 from relprop import Explainer, Explanation
-from relprop.errors import InputError, ModelError, RelpropError, TargetError
+from relprop.errors import InputError, ModelError, TargetError
 from relprop.loading import SoundProcessor
 from relprop.readers.audio import AudioReader
 from relprop.readers.sound import opened_sound
@@ -255,7 +255,20 @@ def test_padding_behind_the_sound_is_no_unit_of_it() -> None:
     ("kind", "given", "error", "message"),
     [
         ("log mel", (tone(1.5), RATE), InputError, r"lasts 1.50 s, and the model reads 1.00 s at once"),
-        ("samples", (tone(0.5)[:5], LOW), RelpropError, "the sound|running the model failed"),
+        # kernels of 10, 3 and 3 with strides of 5, 2 and 2 read 10 + 2 * 5 + 2 * 10
+        (
+            "samples",
+            (tone(0.5)[:3], LOW),
+            InputError,
+            r"^the sound has 3 samples .*reads sounds from 40 samples on \(0.0",
+        ),
+        ("samples", (tone(0.5)[:39], LOW), InputError, r"^the sound has 39 samples .*reads sounds from 40 samples on"),
+        (
+            "spectrogram",
+            (tone(0.5)[:3], RATE),
+            InputError,
+            r"the sound has 3 samples .*reads sounds from \d+ samples on",
+        ),
         ("samples", "a text", InputError, 'there is no sound "a text"'),
         ("samples", {"b64": "x"}, InputError, "a sound is a path"),
     ],
@@ -263,6 +276,25 @@ def test_padding_behind_the_sound_is_no_unit_of_it() -> None:
 def test_sounds_that_a_model_cannot_read(kind: str, given: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         explainer(kind)(given)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("samples", 40), ("spectrogram", 400), ("log mel", 1)])
+def test_the_shortest_sounds_that_a_model_reads(kind: str, count: int) -> None:
+    found = explainer(kind)((tone(0.5)[:count], rate_of(kind)), target=1)
+    assert found.part.duration == count / rate_of(kind)
+
+
+def test_speech_models_of_samples_say_how_short_is_too_short(tmp_path: Path) -> None:
+    """Where the model is run to find its words, and where a decoder writes them."""
+    with pytest.raises(InputError, match="from 40 samples on"):
+        ctc(tmp_path)((tone(0.5)[:3], LOW))
+    config = hf.MoonshineConfig(
+        vocab_size=20, hidden_size=16, intermediate_size=16, encoder_num_hidden_layers=1, decoder_num_hidden_layers=1,
+        encoder_num_attention_heads=2, decoder_num_attention_heads=2,
+    )  # fmt: skip
+    own = AudioReader(hf.MoonshineForConditionalGeneration(config).eval(), extractor("samples"))
+    with pytest.raises(InputError, match=r"the sound has 100 samples .*from \d+ samples on"):
+        own.read((tone(0.5)[:100], LOW))
 
 
 def test_an_extractor_without_a_rate_is_refused() -> None:

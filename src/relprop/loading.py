@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ _SOUND_ARGUMENTS = ("input_values", "input_features")
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _PICTURE_SETTINGS = ("preprocessor_config.json", "processor_config.json")
+_NEEDS = re.compile(r"(\w+) requires the (\S+) library but it was not found")  # how transformers says it
+_WITHOUT = {"detectron2": "install it, or take LayoutLMv3, LayoutLM or LiLT, which read documents without it"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
@@ -384,6 +387,9 @@ def _as_model_errors(what: str, where: str) -> Iterator[None]:
 
 def _first_line(error: BaseException) -> str:
     """The reason in one line; what only programmers understand is named by its type too."""
+    if isinstance(error, ImportError) and (needs := _NEEDS.search(str(error))):
+        model, package = needs.groups()
+        return f"{model} needs the package {package}: {_WITHOUT.get(package, 'install it')}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
     if isinstance(error, LookupError | AttributeError | TypeError | ArithmeticError) or not first:

@@ -14,14 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relprop.engine.model_call import device_of
+from relprop.engine.model_call import call, device_of, evaluating
+from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError
+from relprop.readers import writes_with_decoder
 from relprop.readers.sound import opened_sound
 from relprop.readers.timeline import Timeline, band_hertz, features, timeline
 from relprop.render.audio.part import AudioPart, Sound, Stretch
 from relprop.types import Attribution
 
 ARGUMENTS = ("input_values", "input_features")  # by which models of sound take their frames or samples
+SHORT = 0.5  # seconds: sounds below it may be too short for a model, which is tried
 FINEST = 0.01  # seconds: units that follow each other more closely are joined
 JOINED = 0.02  # seconds of what they are joined to
 Numbers = NDArray[np.float64]
@@ -63,6 +66,8 @@ class AudioReader:
         if max_length is not None:
             raise InputError("max_length is for texts; a sound is read whole")
         sound = opened_sound(given, self.rate)
+        if sound.duration < SHORT:
+            self._check_length(sound)
         tensors = features(self.extractor, sound.samples, self.rate)
         if self._argument not in tensors:
             raise ModelError(f'the feature extractor gives {", ".join(tensors)}, and no "{self._argument}"')
@@ -73,8 +78,44 @@ class AudioReader:
                 f"the sound lasts {sound.duration:.2f} s, and the model reads {readable:.2f} s at once: cut it into "
                 "pieces of that length"
             )
+        return SoundRow(sound, self._taken(tensors))
+
+    def _taken(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What the model takes of the features."""
         taken = inspect.signature(self.model.forward).parameters
-        return SoundRow(sound, {name: value for name, value in tensors.items() if name in taken})
+        return {name: value for name, value in tensors.items() if name in taken}
+
+    def _check_length(self, sound: Sound) -> None:
+        """Raise for a sound that is too short for the model's kernels: it fails, and longer ones do not.
+
+        What is long enough is found by trying, as settings of kernels and strides differ from model to model.
+        """
+        short, enough = len(sound.samples), self.rate
+        if self._runs(short) or not self._runs(enough):
+            return
+        while enough - short > 1:
+            middle = (short + enough) // 2
+            short, enough = (short, middle) if self._runs(middle) else (middle, enough)
+        raise InputError(
+            f"the sound has {len(sound.samples):,} samples at {self.rate:,} Hz, and the model reads sounds from "
+            f"{enough:,} samples on ({enough / self.rate:.3f} s)"
+        )
+
+    @restoring
+    def _runs(self, count: int) -> bool:
+        """Whether extractor and model read so many samples without an error."""
+        silence = Sound(np.zeros(count, np.float32), self.rate)
+        model: Any = self.model
+        try:
+            tensors = self._taken(features(self.extractor, silence.samples, self.rate))
+            with torch.no_grad(), evaluating(model):
+                call(
+                    model.get_encoder() if writes_with_decoder(model) else model,
+                    self.inputs([SoundRow(silence, tensors)]),
+                )
+        except (InputError, ModelError):
+            return False
+        return True
 
     def batches(self, rows: Sequence[SoundRow], size: int) -> list[list[int]]:
         """Sounds of equal length together: no padding that a model might hear."""

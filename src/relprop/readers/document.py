@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from relprop.engine.model_call import device_of
 from relprop.engine.wrappers import arguments_of
-from relprop.errors import InputError
+from relprop.errors import InputError, ModelError
 from relprop.model_config import config_value
 from relprop.readers import tokens
 from relprop.readers.boxed_words import PAGE, Document, ThousandthsBox
@@ -74,6 +74,11 @@ class DocumentReader(TextReader):
 
     def __init__(self, model: nn.Module, processor: Any) -> None:
         super().__init__(model, getattr(processor, "tokenizer", None) or processor)
+        if {"image", PIXELS} & arguments_of(model) == {"image"}:  # LayoutLMv2
+            raise ModelError(
+                f'{type(model).__name__} reads the page\'s picture by "image", which relprop cannot make: take '
+                "LayoutLMv3, LayoutLM or LiLT, or give its own inputs to relprop.attribute"
+            )
         images = getattr(processor, "image_processor", None)
         self._images: ImageReader | None = None
         if images is not None and PIXELS in arguments_of(model):
