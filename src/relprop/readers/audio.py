@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from relprop.engine.model_call import call, device_of, evaluating
 from relprop.engine.restoring import restoring
+from relprop.engine.wrappers import arguments_of
 from relprop.errors import InputError, ModelError
-from relprop.readers import writes_with_decoder
 from relprop.readers.sound import opened_sound
 from relprop.readers.timeline import Timeline, band_hertz, features, timeline
 from relprop.render.audio.part import AudioPart, Sound, Stretch
@@ -106,13 +106,11 @@ class AudioReader:
         """Whether extractor and model read so many samples without an error."""
         silence = Sound(np.zeros(count, np.float32), self.rate)
         model: Any = self.model
+        heard = model.get_encoder() if "decoder_input_ids" in arguments_of(model) else model
         try:
             tensors = self._taken(features(self.extractor, silence.samples, self.rate))
             with torch.no_grad(), evaluating(model):
-                call(
-                    model.get_encoder() if writes_with_decoder(model) else model,
-                    self.inputs([SoundRow(silence, tensors)]),
-                )
+                call(heard, self.inputs([SoundRow(silence, tensors)]))
         except (InputError, ModelError):
             return False
         return True
