@@ -196,7 +196,7 @@ def _fit(
     ]
     steps = len(batches)
     weights = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.AdamW(weights, lr=recipe.rate, weight_decay=0.01)
+    optimiser = torch.optim.AdamW(weights, lr=recipe.rate, weight_decay=0.01, fused=True)
     first = _load_checkpoint(model, optimiser, out / _CHECKPOINT)
     saved = time.monotonic()
     model.train()
