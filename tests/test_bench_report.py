@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from relprop.bench.cell_work import CellWork
+from relprop.bench.kinds.faithfulness import CONSERVATION
 from relprop.bench.measurements import Measurements
 from relprop.bench.report import Results, figures, plots, read_results, write_report
 from relprop.bench.report.blocks import Bullets, Heatmaps, Panel, Paragraph, Series, TableBlock
@@ -330,9 +331,7 @@ def slowly(metric: str, columns: dict[str, Any]) -> float:
     return tally.summary()[metric]
 
 
-@pytest.mark.parametrize(
-    "metric", ["auac", "conservation_correlation", "conservation_gap", "pixel_accuracy", "mean_iou"]
-)
+@pytest.mark.parametrize("metric", ["auac", *CONSERVATION, "pixel_accuracy", "mean_iou"])
 def test_statistics_of_samples_drawn_anew(metric: str) -> None:
     statistic = metric_statistic(metric, COLUMNS)
     assert statistic is not None

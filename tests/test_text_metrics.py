@@ -627,6 +627,9 @@ def test_mistakes_without_a_model(call: Callable[[], Any], message: str) -> None
 # Conservation, class sensitivity, model randomisation
 
 
+CONSERVED = ("correlation", "gap", "wrong_sign", "median_miss")
+
+
 def test_conservation_by_hand() -> None:
     scores, values = normal(9, 5), normal(9, seed=3)
     result = conservation(scores, values)
@@ -634,8 +637,13 @@ def test_conservation_by_hand() -> None:
     assert result.correlation == pytest.approx(line.rvalue)
     assert result.line == pytest.approx((line.slope, line.intercept))
     assert result.gap == pytest.approx((scores.sum(1) - values).abs().mean() / values.abs().mean())
+    assert result.wrong_sign == pytest.approx(((scores.sum(1) < 0) != (values < 0)).float().mean())
+    assert result.median_miss == pytest.approx(np.median((scores.sum(1) / values - 1).abs()))
+    assert np.isnan(conservation(scores, values * 0).median_miss)
     perfect = conservation(scores, scores.sum(1))
-    assert perfect.summary() == pytest.approx({"conservation_correlation": 1, "conservation_gap": 0})
+    assert perfect.summary() == pytest.approx(
+        {f"conservation_{name}": float(name == "correlation") for name in CONSERVED}
+    )
     assert perfect.line == pytest.approx((1, 0))
     parts = merged([conservation(scores[:4], values[:4]), conservation(scores[4:], values[4:])])
     assert parts.summary() == pytest.approx(result.summary())

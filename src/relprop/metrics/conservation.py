@@ -37,8 +37,24 @@ class Conservation:
         size = np.abs(self.values).mean()
         return float(np.abs(self.totals - self.values).mean() / size) if size else float("nan")
 
+    @property
+    def wrong_sign(self) -> float:
+        """The share of examples whose sum R has another sign than y."""
+        return float((np.sign(self.totals) != np.sign(self.values)).mean())
+
+    @property
+    def median_miss(self) -> float:
+        """The median of |sum R - y| / |y|, over the examples whose y is not 0."""
+        some = self.values != 0
+        return float(np.median(np.abs(self.totals[some] / self.values[some] - 1))) if some.any() else float("nan")
+
     def summary(self) -> dict[str, float]:
-        return {"conservation_correlation": self.correlation, "conservation_gap": self.gap}
+        return {
+            "conservation_correlation": self.correlation,
+            "conservation_gap": self.gap,
+            "conservation_wrong_sign": self.wrong_sign,
+            "conservation_median_miss": self.median_miss,
+        }
 
 
 def conservation(scores: Values | Mapping[str, Values], values: Values) -> Conservation:

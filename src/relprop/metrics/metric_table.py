@@ -47,6 +47,8 @@ METRICS: dict[str, Metric] = {
     "pooled_recall_at_k": Metric("higher", "share of all answers' tokens among the k best", "Song et al. 2024"),
     "conservation_correlation": Metric("higher", "correlation of sum R and y", "Ali et al. 2022"),
     "conservation_gap": Metric("lower", "mean |sum R - y| in units of mean |y|", "Ali et al. 2022"),
+    "conservation_wrong_sign": Metric("lower", "share of examples where sum R has another sign than y", "relprop"),
+    "conservation_median_miss": Metric("lower", "median of |sum R - y| / |y|", "relprop"),
     "randomised_spearman": Metric("lower", "rank correlation with a random model's scores", "Adebayo et al. 2018"),
     "randomised_spearman_absolute": Metric("lower", "the same of absolute scores", "Adebayo et al. 2018"),
     "class_pearson": Metric("lower", "correlation of two classes' maps", "Chefer et al. 2021"),

@@ -35,7 +35,12 @@ from relprop.registry import METHODS
 from relprop.types import Attribution
 
 SEARCHED = ("auac", "au_mse")  # metrics that have a ceiling
-CONSERVATION = ("conservation_correlation", "conservation_gap")
+CONSERVATION = (
+    "conservation_correlation",
+    "conservation_gap",
+    "conservation_wrong_sign",
+    "conservation_median_miss",
+)
 MASS = "relevance_mass"
 NORMALISED = "naopc"  # AOPC between its limits
 JUDGED = {"f_fidelity_plus": "plus", "f_fidelity_minus": "minus"}  # asked of the judge; fields of `FFidelity`

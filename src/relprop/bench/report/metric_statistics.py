@@ -57,6 +57,28 @@ def gap(totals: Floats, values: Floats) -> Statistic:
     return ratio(np.abs(totals - values), np.abs(values))
 
 
+def wrong_sign(totals: Floats, values: Floats) -> Statistic:
+    """The share of examples where sum R has another sign than y."""
+    known = ~np.isnan(totals) & ~np.isnan(values)
+    return mean(np.where(known, np.sign(totals) != np.sign(values), np.nan))
+
+
+def median_miss(totals: Floats, values: Floats) -> Statistic:
+    """The median of |sum R - y| / |y|."""
+    misses = np.abs(np.divide(totals, values, out=np.full(len(values), np.nan), where=values != 0) - 1)
+    order = np.argsort(misses)  # NaN last
+    ranked, known = misses[order], ~np.isnan(misses[order])
+
+    def weighted(weights: Floats) -> Floats:
+        counted = (weights[:, order] * known).cumsum(1)
+        half = counted[:, -1:] / 2
+        middle = [(counted < half).sum(1), (counted <= half).sum(1)]  # the two in the middle, or the same one twice
+        medians: Floats = ranked.take(middle, mode="clip").mean(0)
+        return np.where(half[:, 0] > 0, medians, np.nan)
+
+    return weighted
+
+
 def mean_iou(*tallies: Floats) -> Statistic:
     """Intersection over union, accumulated; the mean of background and object, where they occur."""
     classes = [ratio(tallies[0], tallies[1]), ratio(tallies[2], tallies[3])]
@@ -77,6 +99,8 @@ def share(values: Floats, floor: Floats, ceiling: Floats) -> Statistic:
 _COMBINED: dict[str, tuple[tuple[str, ...], Callable[..., Statistic]]] = {
     "conservation_correlation": (("total", "value"), correlation),
     "conservation_gap": (("total", "value"), gap),
+    "conservation_wrong_sign": (("total", "value"), wrong_sign),
+    "conservation_median_miss": (("total", "value"), median_miss),
     "mean_iou": (("intersection_0", "union_0", "intersection_1", "union_1"), mean_iou),
     "pixel_accuracy": (("correct", "labelled"), ratio),
     "pooled_recall_at_k": (("hits", "answer"), ratio),
