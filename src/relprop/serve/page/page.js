@@ -117,7 +117,7 @@ const explain = () => attempt(async (signal) => {
   history.replaceState(null, '', linked(state));
   byId('found').hidden = !instance || !state.methods.length;
   if (byId('found').hidden) {
-    say(instance ? 'Choose at least one method.' : controls.missing(about));
+    say(instance ? 'Choose at least one method.' : controls.missing(about, state));
     return;
   }
   say('Explaining…');
@@ -170,7 +170,16 @@ async function compare(names, asked, bitmap, signal) {
   await Promise.all(fastest.map(one));
   const seconds = (performance.now() - began) / 1000;
   const when = seconds < 0.1 ? '' : ` in ${seconds.toFixed(1)} s`;
+  if (!done.length) forget();
   say(done.length ? `${plural(done.length, 'heat map')} of ${visible(done[0].target)}${when}.` : 'No heat map came.');
+}
+
+/** What is told of an earlier question does not stand above the errors of this one. */
+function forget() {
+  byId('subject').textContent = 'Results';
+  byId('reading').textContent = '';
+  byId('legend').replaceChildren();
+  byId('ledger').hidden = true;
 }
 
 /** An answer that was given before is not asked for again. */
@@ -224,7 +233,7 @@ function listen() {
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) explain();
   });
   byId('model').addEventListener('change', () => useModel());
-  for (const id of ['target', 'against', 'target-text', 'against-text']) {
+  for (const id of ['target', 'against', 'target-text', 'against-text', 'place']) {
     byId(id).addEventListener('change', () => { controls.differ(); explain(); });
   }
   for (const id of ['units-field', 'options', 'generate']) byId(id).addEventListener('change', explain);
