@@ -158,6 +158,16 @@ def test_a_text_that_follows_and_one_number(page: Any) -> None:
     assert [one.split(", ")[-1] for one in ledgers] == ["by the first text", "by the second text"]
 
 
+def test_a_choice_while_a_model_is_loaded_does_not_end_the_loading(page: Any) -> None:
+    told = {"name": "number", "ready": False, "reason": "is being loaded"}
+    page.route("**/v1/models/number", lambda route: route.fulfill(json=told))
+    opened(page, "number", re.compile("is being loaded"))
+    page.click("#methods-fold summary")
+    page.check("input[value=lrp_conservative]")
+    page.unroute("**/v1/models/number")
+    shown(page, re.compile("^2 heat maps of the number"))
+
+
 def test_a_failure_leaves_no_heading_of_another_question(page: Any) -> None:
     opened(page, "tagger")
     page.fill("#place", "nowhere")

@@ -110,8 +110,10 @@ async function loaded(name, signal) {
   }
 }
 
-const explain = () => attempt(async (signal) => {
-  if (!about) return;
+/** Nothing until the model is known: a choice made meanwhile does not end its loading, and is read then. */
+const explain = () => (about ? explainNow() : undefined);
+
+const explainNow = () => attempt(async (signal) => {
   const state = controls.read(picture);
   const instance = controls.instanceOf(about, state, picture, sound);
   history.replaceState(null, '', linked(state));
@@ -209,12 +211,12 @@ function useText(text, pair) {
 const usePicture = (file) => attempt(async () => {
   picture = await readPicture(file);
   preview(picture);
-  await explain();
+  await (about ? explain() : useModel()); // whose loading this has ended
 });
 
 const useSound = (file) => attempt(async () => {
   sound = await readSound(file);
-  await explain();
+  await (about ? explain() : useModel()); // whose loading this has ended
 });
 
 async function keep(format) {
