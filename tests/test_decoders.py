@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 import torch
 import transformers
 from PIL import Image
+from typer.testing import CliRunner
 
 from relprop import Explainer, Explanation
+from relprop.cli.app import app
 from relprop.engine.model_call import call
 from relprop.errors import InputError, ModelError
 from relprop.readers.decoder_text import EncoderDecoderReader
@@ -199,3 +203,14 @@ def test_a_page_that_the_processor_turns_is_refused() -> None:
     tall = picture().resize((40, 90))
     with pytest.raises(ModelError, match="turns or mirrors the picture: scores cannot be put back"):
         page_reader(turns=True)(tall)
+
+
+def test_a_text_to_go_on_from_on_the_command_line(tmp_path: Path) -> None:
+    """Beside the picture, as in Python; a model that does not write refuses it."""
+    picture().save(tmp_path / "page.png")
+    given = ["explain", "good", "--image", str(tmp_path / "page.png"), "--generate", "2", "--json", "-"]
+    done = CliRunner().invoke(app, [*given, "--lm", "test_decoders:page_reader"], catch_exceptions=False)
+    own = page_reader()((tmp_path / "page.png", "good"), generate=2)
+    assert json.loads(done.stdout)["value"] == pytest.approx(own.value)
+    with pytest.raises(InputError, match="--image needs a model that reads a picture and a text together"):
+        CliRunner().invoke(app, [*given[:4], "--model", "pets"], catch_exceptions=False)

@@ -170,6 +170,20 @@ def test_tables_frames_and_arrays_are_the_same_series(tmp_path: Path) -> None:
     assert expected.part.channels == ("channel 0", "channel 1", "channel 2")
 
 
+def test_a_file_holds_what_stands_beside_the_series(tmp_path: Path) -> None:
+    """Features of time cannot be told in a table: a .json file has them by name, on the command line too."""
+    own, given, path = forecaster("TimeSeriesTransformer"), with_times(), tmp_path / "a.json"
+    path.write_text(json.dumps({name: one.tolist() for name, one in given.items()}))
+    one, other = own(given, target=2), own(path, target=2)
+    assert other.to_json() == one.to_json()
+    for content, message in (("[1, 2]", 'should hold {"past_values"'), ("{", "cannot be read as JSON")):
+        path.write_text(content)
+        with pytest.raises(InputError, match=message):
+            own(path)
+    with pytest.raises(InputError, match="there is no file"):
+        own(tmp_path / "missing.json")
+
+
 def test_missing_values_are_left_out_where_the_model_can() -> None:
     series = walk()
     series[3, 1] = np.nan

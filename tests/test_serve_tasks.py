@@ -91,6 +91,8 @@ def test_what_the_page_is_told(live: Live) -> None:
         "number": "texts", "tagger": "texts", "next": "texts",
     }  # fmt: skip
     assert about["next"]["labels"] == ["follows", "does not follow"]
+    assert [name for name, one in about.items() if one["paired"]] == ["next"]
+    assert {name: one["at"] for name, one in about.items() if one["at"]} == {"masks": "mask", "tagger": "word"}
     assert [(name, one["mask"]) for name, one in about.items() if "mask" in one] == [("masks", "[MASK]")]
     assert [name for name, one in about.items() if one["several"]] == ["several"]
     methods = live.get("/v1/methods").json["methods"]

@@ -173,12 +173,12 @@ def test_notebooks_were_run(path: Path) -> None:
 
 
 def test_there_are_notebooks_for_each_kind() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["graphs", "images", "language-models", "text"]
+    assert [path.stem for path in NOTEBOOKS] == ["graphs", "images", "language-models", "tasks", "text"]
 
 
 @pytest.mark.parametrize(
     "path",
-    [one if one.stem == "text" else pytest.param(one, marks=pytest.mark.slow) for one in NOTEBOOKS],
+    [one if one.stem in ("tasks", "text") else pytest.param(one, marks=pytest.mark.slow) for one in NOTEBOOKS],
     ids=[one.stem for one in NOTEBOOKS],
 )
 def test_notebooks_run_again(path: Path) -> None:

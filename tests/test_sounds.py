@@ -18,6 +18,7 @@ from relprop.loading import SoundProcessor
 from relprop.readers.audio import AudioReader
 from relprop.readers.sound import opened_sound
 from relprop.readers.timeline import band_hertz, timeline
+from relprop.render.audio.figure import draw
 
 RATE = 16_000
 LOW = 2_000  # of the models of samples: fewer of them
@@ -444,6 +445,8 @@ def test_what_is_saved_and_drawn(tmp_path: Path) -> None:
     for ending in ("png", "svg"):
         found.save(tmp_path / f"a.{ending}")
         assert (tmp_path / f"a.{ending}").stat().st_size > 1000
+    lines = [text.get_text() for text in draw([found.drawings[0][1]]).texts]
+    assert "(logit)" in lines  # broken between words
     found.show()
     data = json.loads(found.to_json())
     data["parts"][0]["scores"] = data["parts"][0]["scores"][:-1]

@@ -150,7 +150,8 @@ class Request:
                 typer.echo(f"relprop: {hint}", err=True)
         if self.document is not None and reads != "documents":
             raise InputError(f"--document needs a model that reads words with their boxes, this one reads {reads}")
-        if self.image is not None and reads not in ("inputs", "documents"):
+        goes_on = reads == "images" and self.lm is not None  # from the text, beside the picture (Donut)
+        if self.image is not None and reads not in ("inputs", "documents") and not goes_on:
             raise InputError(f"--image needs a model that reads a picture and a text together, this one reads {reads}")
         if reads == "graphs":
             refuse("--{name} is not for graphs", words=self.words, contour=self.contour)

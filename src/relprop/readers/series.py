@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
@@ -232,6 +233,8 @@ def _values(given: object) -> tuple[Numbers, Sequence[str] | None, dict[str, Num
         names = given.get(COLUMNS)
         array, own, _ = _values(given[VALUES])
         return array, own if names is None else list(map(str, names)), others
+    if isinstance(given, str | os.PathLike) and Path(given).suffix == ".json":
+        return _values(_json_object(Path(given)))
     if isinstance(given, str | os.PathLike):
         array, names = read_table(Path(given))
         return array, names, others
@@ -244,6 +247,19 @@ def _values(given: object) -> tuple[Numbers, Sequence[str] | None, dict[str, Num
     return array, None, others
 
 
+def _json_object(path: Path) -> dict[str, Any]:
+    """A series with what stands beside it, as a .json file has them."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f'there is no file "{path}"') from None
+    except (OSError, ValueError) as error:
+        raise InputError(f'"{path.name}" cannot be read as JSON: {error!s:.200}') from None
+    if not isinstance(found, dict):
+        raise InputError(f'"{path.name}" should hold {{"{VALUES}": [[...], ...]}}, with what the model reads beside it')
+    return found
+
+
 def _array(given: Any, name: object) -> Numbers:
     given = given.detach().cpu().double().numpy() if isinstance(given, Tensor) else given
     try:
@@ -251,7 +267,7 @@ def _array(given: Any, name: object) -> Numbers:
     except (TypeError, ValueError):
         raise InputError(
             f'"{name}" is an array of numbers [steps] or [steps, channels], a pandas frame of numbers or the path of a '
-            f".csv file (several series are a list), got {type(given).__name__}"
+            f".csv or .json file (several series are a list), got {type(given).__name__}"
         ) from None
 
 

@@ -17,7 +17,7 @@ from relprop.serve.limits import Limits, RefusedError, numbered, too_large
 from relprop.serve.options import options_schema, typed_options
 
 ClassName = int | str
-Term = ClassName | tuple[ClassName, ClassName] | tuple[float, float] | tuple[float, float, float, float] | None
+Term = ClassName | tuple[ClassName | None, ClassName] | tuple[float, float] | tuple[float, float, float, float] | None
 BodyKind = TypeVar("BodyKind", bound="Body")
 METHOD_SCHEMA: dict[str, Any] = {"enum": [record.name for record in METHODS.every()]}
 INSTANCES_SCHEMA: dict[str, Any] = {"items": INSTANCE_SCHEMA}

@@ -42,7 +42,8 @@ EXPECTED = {
     "language": 'a text, {"text": "..."} or {"messages": [{"role": "...", "content": "..."}]}',
     "questions": '["question", "context"] or {"question": "...", "context": "..."}',
     "videos": '{"b64": "..."}, an animated GIF or WebP in base64',
-    "images": '{"b64": "..."} or {"image": {"b64": "..."}}, a picture\'s file in base64',
+    "images": '{"b64": "..."} or {"image": {"b64": "..."}}, a picture\'s file in base64; with "text": "..." where the '
+    "model goes on from a text",
     "pairs": '{"image": {"b64": "..."}, "text": "..."}, a picture\'s file in base64 and a text or a list of texts',
     "documents": '{"words": ["...", ...], "boxes": [[left, top, right, bottom], ...]} or {"csv": "word,left,top,right,'
     'bottom and lines below"}, with "size": [width, height] where boxes are not thousandths of the page, and with '
@@ -121,6 +122,8 @@ def explainer_input(kind: str, instance: Any, limits: Limits) -> ExplainerInput:
         return _picture_and_text(instance, limits)
     if kind in ("documents", "document_questions"):
         return _document(kind, instance, limits)
+    if kind == "images" and isinstance(instance, dict) and set(instance) == {"image", "text"}:
+        return _picture_and_prompt(instance, limits)
     encoded = _base64_of(instance)
     if encoded is not None and kind in ("images", "videos", "graphs"):
         return _opened_picture(encoded, limits.region_pixels if kind == "graphs" else limits.pixels)
@@ -159,6 +162,15 @@ def _picture_and_text(instance: Any, limits: Limits) -> PictureAndText:
         raise too_large(f"an instance has {len(texts)} texts; at most {MOST_TEXTS} are compared")
     _check_characters(texts, limits)
     return _opened_picture(encoded, limits.pixels), text if isinstance(text, str) else texts
+
+
+def _picture_and_prompt(instance: dict[str, Any], limits: Limits) -> PictureAndText:
+    """A picture, and a text that the decoder is to go on from."""
+    encoded, text = _base64_of({"image": instance["image"]}), instance["text"]
+    if encoded is None or not isinstance(text, str):
+        raise InputError(f"an instance is {EXPECTED['images']}; got {_shortened(instance)}")
+    _check_characters([text], limits)
+    return _opened_picture(encoded, limits.pixels), text
 
 
 def _document(kind: str, instance: Any, limits: Limits) -> Pages:

@@ -28,9 +28,12 @@ from relprop.serve.sizes import InputSizes
 from relprop.tasks.answers import AnswerSpan
 from relprop.tasks.choices import ChoiceScore
 from relprop.tasks.classes import ClassScore, is_multi_label
+from relprop.tasks.detection import DetectedObject
 from relprop.tasks.next_sentence import NAMES, NextSentence
 from relprop.tasks.pairs import PairScore
+from relprop.tasks.regions import PixelNumber, RegionClass
 from relprop.tasks.similarity import Similarity
+from relprop.tasks.tags import TokenClass
 from relprop.tasks.token import TokenScore
 
 LOADING = "is being loaded"
@@ -104,17 +107,28 @@ class ServedModel:
         if self._explainer is None:
             return {**about, "reason": self.problem}
         has_classes = self.kind not in (*TEXT_KINDS[1:], "document_questions") and not self._gives_no_class
-        has_classes = has_classes and not isinstance(self.explainer.task, PairScore)
+        has_classes = has_classes and not isinstance(self.explainer.task, PairScore | TokenScore)
         heads = self._heads and {"kinds": self._heads.kinds(), "corpus": self._heads.corpus}
         task, names = self._explainer.task, list(self._explainer.labels.values()) if has_classes else []
         if isinstance(task, NextSentence):
             names = list(NAMES.values())
         several = isinstance(task, ClassScore) and task.takes_lists
         about |= {"kind": self.kind, "input": self._input, "labels": names, "several": several, "heads": heads}
-        samples = picture_samples(self._source) if self._input in ("picture", "both") else []
+        sees = self._input in ("picture", "both") and self.kind != "videos"
+        samples = picture_samples(self._source) if sees else []
         if self.kind == "masks" and isinstance(self.explainer.reader, TextReader):
             about["mask"] = self.explainer.reader.tokenizer.mask_token
+        about |= {"at": self._at, "paired": isinstance(task, NextSentence)}
         return {**about, "writes": self._writes, "samples": samples}
+
+    @property
+    def _at(self) -> str | None:
+        """Where a class is read, for the page's field: "word", "mask", "object", "region"; None where it is of all."""
+        task = self.explainer.task
+        if isinstance(task, TokenScore):
+            return "mask" if self.kind == "masks" else None
+        kinds = {TokenClass: "word", DetectedObject: "object", PixelNumber: "region"}
+        return next((name for kind, name in kinds.items() if isinstance(task, kind)), None)
 
     @property
     def _writes(self) -> bool:
@@ -123,8 +137,10 @@ class ServedModel:
 
     @property
     def _gives_no_class(self) -> bool:
-        """Whether it gives words or numbers of a sound or a series."""
+        """Whether it gives words or numbers: of a sound or a series, or per pixel."""
         task = self.explainer.task
+        if isinstance(task, PixelNumber) and not isinstance(task, RegionClass):
+            return True
         plain = isinstance(task, ClassScore) and not isinstance(task, TokenScore)
         return self.kind in ("sounds", "series") and not plain
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -89,8 +90,9 @@ def _label(figure: Figure, one: AudioMap, y: float, height: float) -> None:
 
 
 def _broken(text: str, width: int, most: int = 2) -> list[str]:
-    lines = [text[k : k + width] for k in range(0, len(text), width)]
-    return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1][:-1]}…"]
+    """Lines of so many characters, broken between words; what is left over is an ellipsis."""
+    lines = textwrap.wrap(text, width)
+    return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1][: width - 1]}…"]
 
 
 def colour_bar(figure: Figure, film: Film, left: float, more: str = "") -> None:

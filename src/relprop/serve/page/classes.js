@@ -43,8 +43,29 @@ const character = (code) => String.fromCodePoint(parseInt(code, 16));
 /** The target as the service takes it: nothing for the predicted class, a pair for a difference, or all labels. */
 export function targetOf(state, prediction, about) {
   if (state.target === EVERY) return { labels: about.labels.map((_, i) => i) };
-  const target = singleTarget(state, prediction, about);
+  const target = about.at && (state.place || about.at !== 'mask') ? placedTarget(state, about)
+    : singleTarget(state, prediction, about);
   return target === null ? {} : { target };
+}
+
+/** A label, class or token at a word, object, region or mask; the word alone for its likeliest label. */
+function placedTarget({ target, against, place }, { at, labels }) {
+  const typed = (value) => (value === '' ? null : labels.length ? Number(value) : value);
+  if (!place && against !== '') throw new Error(`Two classes differ at one ${at}: say at which.`);
+  if (!place) return typed(target);
+  const where = placeOf(place, at);
+  if (at === 'region' && target === '' && against === '') return where;
+  return [where, against === '' ? typed(target) : [typed(target), typed(against)]];
+}
+
+const NUMBERED = { mask: [1], object: [1, 2], region: [2, 4], word: [2] }; // how many numbers may name each
+
+/** Numbers with colons between them, or a word of the text. */
+function placeOf(text, at) {
+  const numbers = /^[\d.]+(?::[\d.]+)*$/u.test(text) ? text.split(':').map(Number) : [];
+  if (NUMBERED[at].includes(numbers.length) && !numbers.some(Number.isNaN)) return numbers.length > 1 ? numbers : numbers[0];
+  if (at === 'word') return text;
+  throw new Error(`"${visible(text)}" names no ${at}: ${byId('place').placeholder.split('; or ')[1]}.`);
 }
 
 function singleTarget(state, prediction, about) {

@@ -13,7 +13,7 @@ const FIELDS = {
   texts: { text: 'Text', pair: 'Add a second text' },
   language: { text: 'Beginning of a text, or messages as JSON' },
   questions: { text: 'Question', pair: 'Context' },
-  series: { text: 'Series (CSV with a header)' },
+  series: { text: 'Series (CSV with a header, or JSON)' },
   rows: { text: 'Row (CSV: names, and one line of values)' },
   pairs: { text: 'Text beside the picture', pair: 'Compare with another text' },
   documents: { text: 'Words with boxes (CSV: word,left,top,right,bottom; 0 to 1000)' },
@@ -25,6 +25,15 @@ const FIELDS = {
 };
 
 const PAIRED = ['questions', 'two_texts', 'choices', 'document_questions']; // that need their second field
+// Where a class, a label or a token is read, by what the service calls it: the field's name and a hint.
+const PLACES = {
+  word: { name: 'At the word', hint: 'every one; or its text, or characters 16:22' },
+  mask: { name: 'At the mask', hint: 'every one; or its number, from 0' },
+  object: { name: 'At the object', hint: 'every one; or its number, or a point 120:80' },
+  region: { name: 'At the place', hint: 'everywhere; or a point 120:80, or a box 10:20:90:60' },
+};
+
+const needsPair = ({ kind, paired }) => paired || PAIRED.includes(kind);
 
 export function fillModels(names) {
   byId('model').replaceChildren(...names.map((name) => make('option', { value: name }, visible(name))));
@@ -61,21 +70,25 @@ export function noteMethods() {
   fitOptions(order.map((name) => known.get(name)));
 }
 
+let inMotion = false; // whether the model reads videos, of which a link holds the whole file or nothing
+
 /** The fields that fit a model. */
 export function fit(about) {
   const { kind, input } = about;
-  const reads = FIELDS[kind] ?? {};
-  byId('text-field').hidden = ['picture', 'sound'].includes(input);
+  const reads = about.paired ? FIELDS.two_texts : FIELDS[kind] ?? {};
+  const prompted = input === 'picture' && about.writes; // its decoder may go on from a text
+  byId('text-field').hidden = ['picture', 'sound'].includes(input) && !prompted;
+  inMotion = kind === 'videos';
   byId('sound-field').hidden = input !== 'sound';
   byId('picture-field').hidden = !seesPictures(about);
   byId('units-field').hidden = !readsTexts(about);
   byId('generate-field').hidden = !about.writes;
-  byId('text-name').textContent = reads.text ?? '';
+  byId('text-name').textContent = prompted ? 'Text to go on from, or nothing' : reads.text ?? '';
   byId('pair-name').textContent = reads.pair ?? '';
   byId('pair-fold').hidden = !reads.pair || (kind === 'pairs' && about.writes); // it writes of one text at a time
-  byId('pair-fold').open = PAIRED.includes(kind) || Boolean(byId('pair').value);
-  byId('target-field').hidden = false;
+  byId('pair-fold').open = needsPair(about) || Boolean(byId('pair').value);
   fitTargets(about);
+  fitPlaces(about);
   fitMethods(kind === 'two_texts');
 }
 
@@ -89,16 +102,19 @@ function fitMethods(pairs) {
 }
 
 const TYPED = { language: 'Next token', questions: 'Answer', document_questions: 'Answer', masks: 'Token',
-  choices: 'Choice', two_texts: 'Similarity', sounds: 'Word' };
+  choices: 'Choice', two_texts: 'Similarity', sounds: 'Word', pairs: 'Text' };
+const HINTS = { two_texts: 'cosine, dot, maxsim' };
 
-/** Classes are chosen from a list; tokens, answers and the like are typed. */
-function fitTargets({ labels, kind, several }) {
+/** Classes are chosen from a list; tokens, answers and the like are typed. A model of one number has no choice. */
+function fitTargets({ labels, kind, several, writes }) {
   const typed = !labels.length;
   const forecast = typed && kind === 'series';
-  const what = TYPED[typed ? kind : ''] ?? 'Class';
-  byId('target-name').textContent = forecast ? 'Step ahead' : what;
+  const asked = writes ? 'Next token' : forecast ? 'Step ahead, or number' : TYPED[kind];
+  byId('target-field').hidden = typed ? !asked : labels.length < 2;
+  byId('target-name').textContent = typed ? asked ?? '' : 'Class';
+  byId('against-field').hidden = typed && !writes && ['two_texts', 'sounds'].includes(kind); // these have no difference
   byId('against-name').textContent = forecast ? 'Channel' : 'Against';
-  const first = { target: 'predicted', against: 'nothing' };
+  const first = { target: (typed && HINTS[kind]) || 'predicted', against: 'nothing' };
   for (const [id, name] of Object.entries(first)) {
     const options = labels.map((label, i) => make('option', { value: i }, visible(label)));
     const every = several && id === 'target' ? [make('option', { value: EVERY }, 'every label')] : [];
@@ -108,6 +124,14 @@ function fitTargets({ labels, kind, several }) {
     byId(`${id}-text`).placeholder = name;
     byId(`${id}-text`).value = '';
   }
+}
+
+/** Labels of words, objects and regions are read somewhere. */
+function fitPlaces({ at }) {
+  byId('place-field').hidden = !at;
+  byId('place-name').textContent = PLACES[at]?.name ?? '';
+  byId('place').placeholder = PLACES[at]?.hint ?? '';
+  byId('place').value = '';
 }
 
 const field = (id) => byId(byId(id).hidden ? `${id}-text` : id);
@@ -135,13 +159,14 @@ export function read(picture) {
     text: wordless ? '' : byId('text').value,
     pair: wordless || byId('pair-fold').hidden ? '' : byId('pair').value,
     target: field('target').value,
-    against: field('against').value,
+    against: byId('against-field').hidden ? '' : field('against').value,
+    place: byId('place-field').hidden ? '' : byId('place').value.trim(),
     units: byId('units-field').hidden ? '' : units,
     special: byId('units-field').hidden || !byId('special').checked ? '' : 'drop',
     generate: byId('generate-field').hidden ? '' : byId('generate').value.trim(),
     methods: order,
     options: readOptions(),
-    picture: pictured && picture ? forLink(picture) : '',
+    picture: pictured && picture && (!inMotion || picture.small) ? forLink(picture) : '',
     name: pictured && picture ? picture.name : '',
   };
 }
@@ -166,23 +191,37 @@ export function writeTargets(state) {
     field(id).value = state[id];
     if (field(id).value !== state[id]) field(id).value = '';
   }
+  byId('place').value = state.place;
   differ();
 }
 
 /** What the service gets to explain, or null where there is nothing yet. */
-export function instanceOf({ kind, input }, state, picture, sound) {
+export function instanceOf(about, state, picture, sound) {
+  const { kind, input } = about;
+  if (needsPair(about) && !state.pair.trim()) return null;
+  const choices = state.pair.split('\n').filter((one) => one.trim());
+  if (kind === 'choices' && choices.length < 2) return null;
   if (input === 'sound') return sound && { b64: sound.sent };
-  if (input === 'table') return state.text.trim() ? { csv: state.text } : null;
-  if (input === 'picture') return picture && { b64: kind === 'images' ? picture.sent : picture.light };
+  if (input === 'table') return state.text.trim() ? jsonObject(state.text) ?? { csv: state.text } : null;
+  if (input === 'picture') return picture && pictureOf(kind, state, picture);
   if (input === 'document') return state.text.trim() ? pageOf(kind, state, picture) : null;
   if (!state.text.trim() || (input === 'both' && !picture)) return null;
   if (input === 'both') return { image: { b64: picture.sent }, text: state.pair ? [state.text, state.pair] : state.text };
   if (kind === 'questions') return { question: state.text, context: state.pair };
-  if (kind === 'choices') return { text: state.text, choices: state.pair.split('\n').filter((one) => one.trim()) };
+  if (kind === 'choices') return { text: state.text, choices };
   const listed = jsonList(state.text);
   if (listed && kind === 'language') return { messages: listed };
   if (listed && ['texts', 'masks'].includes(kind)) return { words: listed };
   return state.pair ? { text: state.text, pair: state.pair } : state.text;
+}
+
+/** A video goes as its file, or not at all: a smaller copy would be one frame of it. */
+function pictureOf(kind, { text }, picture) {
+  if (kind === 'videos' && !picture.whole) {
+    throw new Error('This video is too large: at most 4 MB, and frames of 4 million pixels.');
+  }
+  const own = { b64: kind === 'graphs' ? picture.light : picture.sent };
+  return text.trim() ? { image: own, text } : own;
 }
 
 const pageOf = (kind, state, picture) => ({
@@ -192,10 +231,14 @@ const pageOf = (kind, state, picture) => ({
 });
 
 /** Messages of a chat or words, written as a list of JSON; null where it is a plain text. */
-function jsonList(text) {
+const jsonList = (text) => (/^\s*\[\s*["{]/u.test(text) ? parsed(text) : null);
+
+/** A series with what stands beside it, or a row, as the service takes them; null where it is a table. */
+const jsonObject = (text) => (/^\s*\{/u.test(text) ? parsed(text) : null);
+
+function parsed(text) {
   try {
-    const found = /^\s*\[\s*["{]/u.test(text) ? JSON.parse(text) : null;
-    return Array.isArray(found) ? found : null;
+    return JSON.parse(text);
   } catch {
     return null;
   }
@@ -206,10 +249,10 @@ const TEXTS = ['texts', 'language', 'questions', 'masks', 'two_texts', 'choices'
 
 export const readsTexts = ({ kind }) => TEXTS.includes(kind);
 
-/** The service itself draws the words of a page over its picture. */
-export const paintsPictures = ({ input }) => ['picture', 'both'].includes(input);
+/** The service itself draws the words of a page over its picture, and the frames of a video. */
+export const paintsPictures = ({ kind, input }) => ['picture', 'both'].includes(input) && kind !== 'videos';
 
-export const seesPictures = (about) => paintsPictures(about) || about.input === 'document';
+export const seesPictures = ({ input }) => ['picture', 'both', 'document'].includes(input);
 
 /** How many tokens are written and explained, or null for a target; the field's message gives the reason where it cannot be used. */
 export function written(state) {
@@ -230,4 +273,9 @@ const MISSING = {
   both: 'Drop or choose a picture, and type the text that goes with it.',
 };
 
-export const missing = ({ input }) => MISSING[input] ?? 'Type something to explain.';
+export function missing(about, state) {
+  const half = needsPair(about) && state.text.trim();
+  if (half && about.kind === 'choices') return 'Type two choices or more, one per line.';
+  return half ? `Fill the second field too: ${byId('pair-name').textContent.toLowerCase()}.`
+    : MISSING[about.input] ?? 'Type something to explain.';
+}

@@ -4,12 +4,16 @@ import { make } from './dom.js';
 import { titled, visible } from './words.js';
 
 const TOLD = 12; // units in the table
+const DEEP = 3; // scores of a video are times of rows of columns
 
 /** `drawing` asks the service for the picture. */
 export function drawnMap(explanation, signed, drawing) {
   const image = make('img', { class: 'drawn', alt: described(explanation, signed) });
-  const element = make('div', { class: 'drawing' }, image);
-  drawing().then((blob) => { image.src = URL.createObjectURL(blob); }, (error) => {
+  const element = make('div', { class: 'drawing' }, make('p', { class: 'waiting' }, 'drawing…'));
+  drawing().then((blob) => {
+    image.src = URL.createObjectURL(blob);
+    element.replaceChildren(image);
+  }, (error) => {
     element.replaceChildren(make('p', { class: 'error' }, error.message));
   });
   return {
@@ -21,10 +25,10 @@ export function drawnMap(explanation, signed, drawing) {
 }
 
 export const total = ({ parts }) =>
-  parts.reduce((sum, { scores, rest }) => sum + scores.flat().reduce((one, other) => one + other, rest ?? 0), 0);
+  parts.reduce((sum, { scores, rest }) => sum + scores.flat(DEEP).reduce((one, other) => one + other, rest ?? 0), 0);
 
 function strongest({ parts }, count) {
-  const all = parts.flatMap(({ name, units = [], scores }) => scores.flat().map((score, i) => {
+  const all = parts.flatMap(({ name, units = [], scores }) => scores.flat(DEEP).map((score, i) => {
     const unit = parts.length > 1 ? `${name}: ${named(units[i], i)}` : named(units[i], i);
     return [visible(unit), score];
   }));

@@ -1,6 +1,6 @@
 // The state of the page in the address, behind the #: it is shared by link and never sent to the service.
 
-const TEXTS = ['model', 'text', 'pair', 'target', 'against', 'units', 'special', 'generate', 'picture', 'name'];
+const TEXTS = ['model', 'text', 'pair', 'target', 'against', 'place', 'units', 'special', 'generate', 'picture', 'name'];
 const OPTION = 'option.';
 
 /** The link to a state. */

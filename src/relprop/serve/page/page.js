@@ -110,14 +110,16 @@ async function loaded(name, signal) {
   }
 }
 
-const explain = () => attempt(async (signal) => {
-  if (!about) return;
+/** Nothing until the model is known: a choice made meanwhile does not end its loading, and is read then. */
+const explain = () => (about ? explainNow() : undefined);
+
+const explainNow = () => attempt(async (signal) => {
   const state = controls.read(picture);
   const instance = controls.instanceOf(about, state, picture, sound);
   history.replaceState(null, '', linked(state));
   byId('found').hidden = !instance || !state.methods.length;
   if (byId('found').hidden) {
-    say(instance ? 'Choose at least one method.' : controls.missing(about));
+    say(instance ? 'Choose at least one method.' : controls.missing(about, state));
     return;
   }
   say('Explaining…');
@@ -170,7 +172,16 @@ async function compare(names, asked, bitmap, signal) {
   await Promise.all(fastest.map(one));
   const seconds = (performance.now() - began) / 1000;
   const when = seconds < 0.1 ? '' : ` in ${seconds.toFixed(1)} s`;
+  if (!done.length) forget();
   say(done.length ? `${plural(done.length, 'heat map')} of ${visible(done[0].target)}${when}.` : 'No heat map came.');
+}
+
+/** What is told of an earlier question does not stand above the errors of this one. */
+function forget() {
+  byId('subject').textContent = 'Results';
+  byId('reading').textContent = '';
+  byId('legend').replaceChildren();
+  byId('ledger').hidden = true;
 }
 
 /** An answer that was given before is not asked for again. */
@@ -200,12 +211,12 @@ function useText(text, pair) {
 const usePicture = (file) => attempt(async () => {
   picture = await readPicture(file);
   preview(picture);
-  await explain();
+  await (about ? explain() : useModel()); // whose loading this has ended
 });
 
 const useSound = (file) => attempt(async () => {
   sound = await readSound(file);
-  await explain();
+  await (about ? explain() : useModel()); // whose loading this has ended
 });
 
 async function keep(format) {
@@ -224,7 +235,7 @@ function listen() {
     if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) explain();
   });
   byId('model').addEventListener('change', () => useModel());
-  for (const id of ['target', 'against', 'target-text', 'against-text']) {
+  for (const id of ['target', 'against', 'target-text', 'against-text', 'place']) {
     byId(id).addEventListener('change', () => { controls.differ(); explain(); });
   }
   for (const id of ['units-field', 'options', 'generate']) byId(id).addEventListener('change', explain);

@@ -21,6 +21,7 @@ export async function readPicture(file) {
     sent: await base64(blob),
     light: await base64(small ? blob : await smaller(bitmap, COPY)),
     small,
+    whole: fits, // sent as the file that it was
   };
 }
 

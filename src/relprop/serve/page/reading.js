@@ -3,7 +3,7 @@
 import { isWritten } from './generation_map.js';
 import { percent, plural, unsigned, visible } from './words.js';
 
-const UNITS = { images: 'patches', sounds: 'stretches', series: 'stretches', rows: 'columns', pairs: 'patches and words' };
+const UNITS = { images: 'patches', videos: 'patches', sounds: 'stretches', series: 'stretches', rows: 'columns', pairs: 'patches and words' };
 
 const unitsOf = ({ kind, input }) => UNITS[kind] ?? (kind === 'graphs' ? (input === 'picture' ? 'regions' : 'atoms') : 'words');
 

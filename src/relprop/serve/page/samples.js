@@ -29,6 +29,9 @@ const TEXTS = {
   two_texts: [
     { text: 'A man plays a guitar on stage.', pair: 'Someone performs music with a guitar.' },
     { text: 'A man plays a guitar on stage.', pair: 'A woman repairs a car.' }],
+  next: [
+    { text: 'He opened the fridge.', pair: 'There was no milk in it.' },
+    { text: 'He opened the fridge.', pair: 'The moon is far away.' }],
   choices: [
     { text: 'The pan was very hot.', pair: 'He burnt his hand.\nHe froze to the bone.' }],
   pairs: [{ text: 'a photo of a cat' }, { text: 'a photo of a dog' }],
@@ -44,8 +47,8 @@ const SOUNDS = [
 const WRITTEN = ['text', 'question', 'smiles', 'both', 'document'];
 const withMask = (one, mask) => ({ ...one, text: one.text.replace('[MASK]', () => mask) });
 
-const textsOf = ({ kind, input, mask = '[MASK]' }) => (WRITTEN.includes(input) ? TEXTS[kind] ?? [] : [])
-  .map((one) => withMask(one, mask));
+const textsOf = ({ kind, input, paired, mask = '[MASK]' }) =>
+  (WRITTEN.includes(input) ? TEXTS[paired ? 'next' : kind] ?? [] : []).map((one) => withMask(one, mask));
 let shown = '';  // the text that was put there last
 
 /** What stands in the fields at first, unless something was typed. */
@@ -63,7 +66,7 @@ export function showSamples(about, use) {
   const pictures = about.samples ?? [];
   const buttons = [
     ...pictures.map((one) => pictureButton(one, use.picture)),
-    ...textsOf(about).map((one) => textButton(one, use.text)),
+    ...textsOf(about).map((one, _, all) => textButton(one, use.text, all)),
     ...(about.input === 'sound' ? SOUNDS.map((one) => soundButton(one, use.sound)) : []),
   ];
   byId('samples').replaceChildren(...buttons);
@@ -72,7 +75,11 @@ export function showSamples(about, use) {
 
 const button = (click, ...children) => make('button', { type: 'button', click }, ...children);
 
-const textButton = (one, use) => button(() => use(one.text, one.pair ?? ''), visible(one.name ?? one.text));
+/** Samples that begin alike are told apart by their second text. */
+function textButton(one, use, all) {
+  const alike = all.filter(({ text }) => text === one.text).length > 1;
+  return button(() => use(one.text, one.pair ?? ''), visible(one.name ?? (alike ? `${one.text} ${one.pair}` : one.text)));
+}
 
 const soundButton = ({ name, parts }, use) => button(() => use(toneFile(name, parts)), name);
 

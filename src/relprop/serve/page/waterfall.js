@@ -17,7 +17,8 @@ export function waterfalls(explanations) {
   const ends = booked.flatMap((one) => steps(one.ledger).flatMap((step) => [step.from, step.to]));
   const [low, high] = [Math.min(0, ...ends), Math.max(0, ...ends)];
   const scale = (value) => LEFT + (value - low) / (high - low || 1) * (RIGHT - LEFT);
-  return booked.map((one) => figure(one, scale));
+  const several = new Set(booked.map((one) => one.method)).size < booked.length; // of one method, by steps or texts
+  return booked.map((one) => figure(one, scale, several));
 }
 
 /** Every kind's sum from where the one before ended; at last the value, from 0. */
@@ -32,7 +33,7 @@ function steps(ledger) {
   return [...found, { name: '= value', value: ledger.value, from: 0, to: ledger.value }];
 }
 
-function figure({ method, target, ledger }, scale) {
+function figure({ method, target, ledger }, scale, several) {
   const all = steps(ledger);
   const told = all.map((step) => `${step.name} ${number(step.value)}`).join(', ');
   const height = ROW * all.length;
@@ -42,7 +43,8 @@ function figure({ method, target, ledger }, scale) {
     'aria-label': `${visible(target)} by ${method}: ${told}` },
   draw('line', { class: 'zero', x1: scale(0), x2: scale(0), y1: 0, y2: height }), ...bars);
   const note = ledger.itemised ? '' : make('p', { class: 'soft' }, 'Only the inputs are listed one by one; the rest is one sum.');
-  return make('figure', { class: 'panel' }, make('figcaption', {}, titleOf(method)), svg, note,
+  const whose = several ? [make('p', { class: 'soft' }, visible(target))] : [];
+  return make('figure', { class: 'panel' }, make('figcaption', {}, titleOf(method), ...whose), svg, note,
     unfolding('Ledger as a table', () => books(method, all, ledger)));
 }
 

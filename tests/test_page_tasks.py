@@ -1,0 +1,214 @@
+"""The page asks for a label at a word, a class at an object or a region, a token at a mask, a text that follows."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import page_for_tests
+import test_places
+import test_videos
+from encoders_for_tests import explainer as encoder
+from page_for_tests import file, panel, shown, visit
+from relprop.explainer import Explainer
+from serving_for_tests import Live, patient, serving
+from test_decoders import page_reader
+from test_images import picture
+from test_series import forecaster, with_times
+from test_serve_tasks import tiny
+
+browser = page_for_tests.browser  # a fixture
+pytestmark = pytest.mark.filterwarnings("ignore:the model finds no object")  # the tiny detector is sure of none
+TEXT = "a movie about music"
+BIO = {0: "O", 1: "B-PER", 2: "B-LOC"}
+
+
+@pytest.fixture(scope="module")
+def explainers() -> dict[str, Explainer]:
+    return {
+        "tagger": tiny("TokenClassification", id2label=BIO),
+        "masks": tiny("MaskedLM"),
+        "next": tiny("NextSentencePrediction"),
+        "number": tiny("SequenceClassification", id2label={0: "LABEL_0"}, problem_type="regression"),
+        "encoder": encoder(),
+        "detector": test_places.explainer("YolosForObjectDetection"),
+        "segmenter": test_places.explainer("SegformerForSemanticSegmentation"),
+        "depth": test_places.explainer("GLPNForDepthEstimation"),
+        "video": test_videos.explainer("VideoMAEForVideoClassification"),
+        "reader": page_reader(),
+        "series": forecaster("TimeSeriesTransformer"),
+    }
+
+
+@pytest.fixture(scope="module")
+def live(browser: Any, explainers: dict[str, Explainer]) -> Iterator[Live]:
+    with serving(explainers, limits=patient()) as live:
+        live.wait()
+        yield live
+
+
+@pytest.fixture
+def page(browser: Any, live: Live) -> Iterator[Any]:
+    with visit(browser, live, None, quiet=False) as page:
+        yield page
+
+
+def opened(page: Any, model: str, says: Any = page_for_tests.SHOWN) -> None:
+    """With one method, so that the test is short."""
+    page.goto(f"/#model={model}&method=gradient_x_input")
+    shown(page, says)
+
+
+def asked(page: Any, model: str, **fields: str) -> Any:
+    """The target that is sent when fields are filled, and the heading that comes."""
+    put = "(e, v) => { e.value = e.options ? [...e.options].find((one) => one.text === v).value : v; }"
+    for name, value in fields.items():
+        page.locator(f"#{name.replace('_', '-')}").evaluate(put, value)  # without events, which would ask at once
+    with page.expect_request(f"**/v1/models/{model}:explain") as request:
+        page.click("#explain")
+    shown(page)
+    return request.value.post_data_json["parameters"].get("target"), page.locator("#subject").text_content()
+
+
+def test_what_the_page_is_told(live: Live, explainers: dict[str, Explainer]) -> None:
+    about = {name: live.get(f"/v1/models/{name}").json for name in explainers}
+    places = {name: one["at"] for name, one in about.items() if one["at"]}
+    assert places == {
+        "tagger": "word", "masks": "mask", "detector": "object", "segmenter": "region", "depth": "region"
+    }  # fmt: skip
+    assert [name for name, one in about.items() if one["paired"]] == ["next"]
+    assert about["depth"]["labels"] == about["reader"]["labels"] == []  # a depth and a token are no classes
+    assert about["video"]["samples"] == []  # pictures that stand still
+
+
+def test_a_label_at_a_word(page: Any) -> None:
+    opened(page, "tagger")
+    page.fill("#text", TEXT)
+    target, subject = asked(page, "tagger", place="music", target="B-LOC")
+    assert target == ["music", 2]
+    assert subject.startswith("B-LOC at 'music' = ")
+    target, subject = asked(page, "tagger", place="8:13", against="O")
+    assert target == [[8, 13], [2, 0]]
+    assert subject.startswith("B-LOC - O at 'about' = ")
+    page.fill("#place", "")
+    page.click("#explain")
+    page.get_by_text("Two classes differ at one word: say at which.").wait_for()
+    assert not page.is_visible("#found")
+
+
+def test_a_token_at_a_mask(page: Any) -> None:
+    opened(page, "masks")
+    page.fill("#text", "a [MASK] movie with [MASK]")
+    target, subject = asked(page, "masks", place="1", target_text="music")
+    assert target == [1, "music"]
+    assert subject.startswith("'music' at [MASK] 1 = ")
+    page.fill("#place", "the second")
+    page.click("#explain")
+    page.get_by_text('"the second" names no mask: its number, from 0.').wait_for()
+
+
+def test_a_class_at_an_object_or_a_region(page: Any) -> None:
+    """Two classes by their numbers would be an object and a class to a detector, and a point to a segmenter."""
+    opened(page, "detector", re.compile("^Drop or choose"))
+    page.set_input_files("#picture", file(picture()))
+    shown(page)
+    page.select_option("#target", label="cat")
+    page.select_option("#against", label="dog")
+    page.get_by_text("Two classes differ at one object: say at which.").wait_for()
+    target, subject = asked(page, "detector", place="5")
+    assert target == [5, [0, 1]]
+    assert subject.startswith("cat - dog at ")
+    opened(page, "segmenter", re.compile("^Drop or choose"))
+    page.set_input_files("#picture", file(picture()))
+    shown(page)
+    target, subject = asked(page, "segmenter", place="10:5:40:30", target="dog")
+    assert (target, subject.split(" = ")[0]) == ([[10, 5, 40, 30], 1], "dog at (10, 5) to (40, 30)")
+    target, subject = asked(page, "segmenter", place="10:5", target="predicted")
+    assert (target, subject.split(" = ")[0].split()[1:]) == ([10, 5], ["at", "(10,", "5)"])
+    target, _ = asked(page, "segmenter", against="cat")
+    assert target == [[10, 5], [None, 0]]
+    page.fill("#place", "10")
+    page.click("#explain")
+    page.get_by_text('"10" names no region').wait_for()
+    opened(page, "depth", re.compile("^Drop or choose"))
+    page.set_input_files("#picture", file(picture()))
+    shown(page)
+    assert page.locator("#target-field").is_hidden()
+    assert asked(page, "depth", place="10:5")[0] == [10, 5]
+
+
+def test_a_text_that_follows_and_one_number(page: Any) -> None:
+    opened(page, "next")
+    samples = page.locator("#samples button").all_text_contents()
+    assert len(set(samples)) == len(samples) > 1
+    page.fill("#pair", "")
+    page.click("#explain")
+    shown(page, "Fill the second field too: second text.")
+    opened(page, "number")
+    assert page.locator("#target-field").is_hidden()
+    opened(page, "encoder")
+    assert page.locator("#against-field").is_hidden()
+    ledgers = page.locator("#waterfalls figcaption .soft").all_text_contents()
+    assert [one.split(", ")[-1] for one in ledgers] == ["by the first text", "by the second text"]
+
+
+def test_a_choice_while_a_model_is_loaded_does_not_end_the_loading(page: Any) -> None:
+    told = {"name": "number", "ready": False, "reason": "is being loaded"}
+    page.route("**/v1/models/number", lambda route: route.fulfill(json=told))
+    opened(page, "number", re.compile("is being loaded"))
+    page.click("#methods-fold summary")
+    page.check("input[value=lrp_conservative]")
+    page.unroute("**/v1/models/number")
+    shown(page, re.compile("^2 heat maps of the number"))
+
+
+def test_a_failure_leaves_no_heading_of_another_question(page: Any) -> None:
+    opened(page, "tagger")
+    page.fill("#place", "nowhere")
+    page.click("#explain")
+    shown(page, "No heat map came.")
+    assert page.locator("#subject").text_content() == "Results"
+    assert page.locator("#ledger").is_hidden()
+
+
+def test_a_video_is_sent_as_its_file(page: Any, explainers: dict[str, Explainer]) -> None:
+    """Also one that is too large for a link, of which a still copy is made of pictures."""
+    frames = [one.resize((300, 200)) for one in test_videos.frames(explainers["video"])]
+    content = io.BytesIO()
+    frames[0].save(content, "GIF", save_all=True, append_images=frames[1:])
+    opened(page, "video", re.compile("^Drop or choose"))
+    page.set_input_files("#picture", {"name": "a.gif", "mimeType": "image/gif", "buffer": content.getvalue()})
+    shown(page)
+    assert "NaN" not in panel(page, "gradient_x_input").text_content()
+    assert "Red patches" in page.locator("#reading").text_content()
+    assert "picture=" not in page.url
+    panel(page, "gradient_x_input").locator("img.drawn").wait_for()
+
+
+def test_a_decoder_goes_on_from_a_text(page: Any, live: Live, explainers: dict[str, Explainer]) -> None:
+    opened(page, "reader", re.compile("^Drop or choose"))
+    page.fill("#generate", "2")
+    page.fill("#text", "good")
+    image = picture()
+    with page.expect_request("**/v1/models/reader:explain") as request:
+        page.set_input_files("#picture", file(image))
+    shown(page)
+    instance = request.value.post_data_json["instances"][0]
+    assert set(instance) == {"image", "text"}
+    own = explainers["reader"]((Image.open(io.BytesIO(file(image)["buffer"])), "good"), generate=2)
+    answer = live.explain(instance, model="reader", generate=2).json["explanations"][0]
+    assert answer["value"] == pytest.approx(own.value, abs=1e-6)
+    wrong = live.explain({**instance, "text": ["good"]}, model="reader")
+    assert (wrong.status, 'with "text": "..." where the model goes on from a text' in wrong.error) == (400, True)
+
+
+def test_a_series_with_times_is_pasted_as_json(page: Any) -> None:
+    opened(page, "series", re.compile("^Paste a table"))
+    page.fill("#text", json.dumps({name: one.tolist() for name, one in with_times().items()}))
+    assert asked(page, "series", target_text="2")[1].startswith("channel 0 2 steps ahead = ")
