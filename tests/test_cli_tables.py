@@ -222,9 +222,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, model: str) -> None:
     assert not part.exists()
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(
-    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in.txt").write_text("".join(f"good movie {n}\n" for n in range(20)))
     given = ("--file", tmp_path / "in.txt", "--model", model, "--batch-size", 2, "--out", tmp_path / "out.jsonl")
     calls, call = iter([False, True]), Explainer.__call__
