@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -219,6 +220,24 @@ def test_a_killed_run_goes_on(tmp_path: Path, model: str) -> None:
     assert run(*given, "--out", whole)[0] == 0
     assert out.read_bytes() == whole.read_bytes()
     assert not part.exists()
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in.txt").write_text("".join(f"good movie {n}\n" for n in range(20)))
+    given = ("--file", tmp_path / "in.txt", "--model", model, "--batch-size", 2, "--out", tmp_path / "out.jsonl")
+    calls, call = iter([False, True]), Explainer.__call__
+
+    def stopped(self: Explainer, *texts: Any, **options: Any) -> Any:
+        if next(calls):
+            raise KeyboardInterrupt
+        return call(self, *texts, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Explainer, "__call__", stopped)
+        code, said = run(*given)
+    assert (code, said) == (130, "stopped; what is done is kept, and the same command goes on\n")
+    code, said = run(*given)
+    assert (code, said) == (0, f"goes on after 8 of 20\nexplained 20 of 20, wrote {tmp_path / 'out.jsonl'}\n")
 
 
 def test_another_command_does_not_go_on_with_it(tmp_path: Path, model: str) -> None:

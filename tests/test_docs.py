@@ -9,6 +9,7 @@ import relprop.methods  # noqa: F401  (fills the registry before a page may add 
 from relprop.registry import METHODS
 
 ROOT = Path(__file__).parent.parent
+COMPARISONS = ("README.md", "docs/index.md")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WALKS = ROOT / "docs" / "walks.md"  # its commands and its Python go together: test_walks.py runs both
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -34,3 +35,10 @@ def test_links_lead_to_files(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
         if not link.startswith("http"):
             assert (page.parent / link).exists(), link
+
+
+def test_libraries_are_compared_alike() -> None:
+    """In the README and on the site's first page."""
+    tables = [re.findall(r"^\| \| relprop \|.*\n(?:\|.*\n)+", (ROOT / page).read_text(), re.M) for page in COMPARISONS]
+    assert len(tables[0]) == 1
+    assert tables[0] == tables[1]

@@ -105,6 +105,42 @@ def test_slips_in_attribute_and_evaluate(explainer: Explainer) -> None:
         explainer.evaluate(["good"], methods=["lrp", "gae"], metric=["aopc"])
 
 
+WRONG_KINDS = {
+    "words": ({"words": "yes"}, "words must be True or False, got 'yes'"),
+    "ledger": ({"ledger": "no"}, "ledger must be True or False, got 'no'"),
+    "progress": ({"progress": 1}, "progress must be True or False, got 1"),
+    "checkpoint": ({"checkpoint": "no"}, 'option "checkpoint" of "lrp_conservative" must be True or False'),
+    "biases": ({"method": "decompx", "biases": "no"}, 'option "biases" of "decompx" must be True or False'),
+    "steps": (
+        {"method": "integrated_gradients", "steps": 2.5},
+        'option "steps" of "integrated_gradients" must be a wh',
+    ),
+    "gamma": ({"method": "lrp_gamma", "gamma": "much"}, 'option "gamma" of "lrp_gamma" must be a number, got'),
+    "a switch for a number": ({"method": "random", "seed": True}, 'option "seed" of "random" must be a whole number'),
+    "of several methods": ({"method": ["lrp", "random"], "seed": "x"}, 'option "seed" of "random" must be a whole'),
+    "none by default": ({"method": "shapley", "max_evals": "x"}, 'option "max_evals" of "shapley" must be a whole'),
+    "rules": ({"method": "lrp_full", "rules": 3}, 'rule set "3" is unknown'),
+}
+
+
+@pytest.mark.parametrize("slip", WRONG_KINDS)
+def test_values_of_a_wrong_kind_are_refused(explainer: Explainer, slip: str) -> None:
+    """A word such as "no" would count as true, and do the opposite of what it says."""
+    options, message = WRONG_KINDS[slip]
+    with pytest.raises(RelpropError) as told:
+        explainer("good", **options)
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_numbers_of_numpy_are_numbers(explainer: Explainer) -> None:
+    given = {"steps": np.int64(3), "method": "integrated_gradients"}
+    assert (
+        explainer("good", words=np.bool_(True), **given) == explainer("good", steps=3, method=given["method"]).words()
+    )
+    assert explainer("good", method="lrp_gamma", gamma=1) == explainer("good", method="lrp_gamma", gamma=np.float32(1))
+
+
 # What is printed
 
 

@@ -209,6 +209,10 @@ def test_a_link_restores_everything(page: Any, browser: Any, live: Live) -> None
         other.goto(f"/#{'model=nowhere&text=dull&method=rollout'}")  # a link in the same tab
         other.get_by_text('This service has no model "nowhere".').wait_for()
         assert methods(other) == ["rollout"]
+    page.fill("#text", "another film")
+    page.click("#explain")
+    shown(page)
+    assert not page.is_visible("#link")  # which holds the link to what was shown before
 
 
 # When things go wrong

@@ -232,6 +232,15 @@ def test_what_a_model_writes_is_explained_token_by_token(page: Any, explainers: 
     shown(page)
     own = explainers["lm"]("the movie", generate=3).words()
     assert "generate=3" in page.url
+    wrote = own.text[0][len("the movie") :].strip()
+    assert page.locator("#subject").text_content() == f"lm wrote: {wrote}"
+    told = page.locator("#reading").text_content()
+    assert told.startswith("The model lm wrote what is underlined; the sum of the logits of its tokens is")
+    page.check("text=sub-words")
+    shown(page)
+    assert "wrote the 3 underlined tokens" in page.locator("#reading").text_content()
+    page.locator("#units-field input").first.check()
+    shown(page)
     assert page.locator("#classes button").count() == 0
     assert not page.is_visible("#target-field")
     written = panel(page, "lrp_conservative").locator(".unit.written")

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -107,6 +108,26 @@ def test_a_browser_loads_the_sites_own_files_only(served: str, page: str) -> Non
         assert [name for name in loaded if name.endswith(("main.css", ".min.css", ".min.js", "site.css"))]
         assert [name for name in loaded if not name.startswith((served, "data:"))] == []
         assert shown.ask("getComputedStyle(document.querySelector('.md-header')).position") == "sticky"
+
+
+WANTED = {"csv": "texts", "parquet": "cli", "NER": "tasks", "LoRA": "wrappers", "own model": "getting-started"}
+ASK = "(e => {{e.focus(); e.value = {asked}; e.dispatchEvent(new Event('keyup'))}})(document.querySelector({field}))"
+LINKS = "[...document.querySelectorAll('.md-search-result__item > a')].map(one => one.pathname.slice(1))"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_search_finds_the_page_that_says_how(served: str) -> None:
+    """Among the first three pages; parts of file names are words, and decisions come after how-tos."""
+    found = {}
+    with Page(Address(f"{served}/index.html")) as shown:  # type: ignore[arg-type]
+        for asked, page in WANTED.items():
+            shown.ask(ASK.format(asked=json.dumps(asked), field="'.md-search__input'"))
+            for _ in range(600):
+                found[asked] = shown.ask(LINKS)[:3]
+                if f"{page}.html" in found[asked]:
+                    break
+                time.sleep(0.1)
+    assert {asked: page for asked, page in WANTED.items() if f"{page}.html" not in found[asked]} == {}, found
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")

@@ -21,6 +21,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "relprop"
 CARD = re.compile(r"\]\((?:\.\./)+src/relprop/([\w/]+)/README\.md")
 NOTEBOOK = re.compile(r"\]\(((?:\.\./)*notebooks/[\w-]+)\.ipynb")
 PICTURES = {"image/jpeg", "image/png"}
+# A search names the first page to read before how-tos, and these before what tells why.
+BOOSTS = {"getting-started.md": 10.0, "decisions/*": 0.1, "results/*": 0.1, "cards/*": 0.1, "log.md": 0.1}
 SLOT = re.compile(r'<div data-output="(\d+)"></div>')
 
 
@@ -64,6 +66,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(text: str, page: Any, **_: Any) -> str:
     """Links to a card in the source tree, or to a notebook, lead to its page; commands stand where their mark is."""
+    for boost in (boost for pattern, boost in BOOSTS.items() if fnmatch(page.file.src_uri, pattern)):
+        page.meta["search"] = {"boost": boost}
     if cli_page.MARK in text:
         text = text.replace(cli_page.MARK, cli_page.reference())
     up = "../" * page.file.src_uri.count("/")

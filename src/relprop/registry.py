@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from numbers import Integral, Real
 from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from relprop.errors import InputError, did_you_mean, unknown_name
 
@@ -48,14 +51,40 @@ class Record(Generic[F]):
         parameters = inspect.signature(self.function).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def check(self, options: Iterable[str], call: Callable[..., Any] | None = None) -> None:
-        """Raise for an option that the method does not have; `call`: whose arguments may have been meant."""
-        for option in options:
+    def check(self, options: Mapping[str, object], call: Callable[..., Any] | None = None) -> None:
+        """Raise for an option that the method does not have, or whose value is of a wrong kind.
+
+        `call`: whose arguments may have been meant.
+        """
+        parameters = inspect.signature(self.function).parameters
+        for option, value in options.items():
             if option not in self.options:
                 known = ", ".join(self.options) or "none"
                 arguments = [] if call is None else list(inspect.signature(call).parameters)
                 guess = did_you_mean(option, [*self.options, *arguments])
                 raise InputError(f'method "{self.name}" has no option "{option}"{guess} (its options: {known})')
+            check_kind(f'option "{option}" of "{self.name}"', value, parameters[option].annotation)
+
+
+KINDS: dict[str, tuple[Any, str]] = {
+    "bool": (bool | np.bool_, "True or False"),
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+}
+
+
+def check_kind(name: str, value: object, annotation: Any) -> None:
+    """Raise for a value that does not fit `bool`, `int` or `float`, or one of these with `| None`.
+
+    A word such as "no" counts as true in Python, so that it would do the opposite of what it says. Options with other
+    annotations are checked by the methods.
+    """
+    written = str(getattr(annotation, "__name__", annotation))
+    kind, words = KINDS.get(written.removesuffix(" | None"), (object, ""))
+    if value is None and written.endswith(" | None"):
+        return
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind in (Integral, Real)):
+        raise InputError(f"{name} must be {words}, got {value!r:.80}")
 
 
 class Registry(Generic[F]):

@@ -59,20 +59,29 @@ def check_out(out: Path) -> None:
 def explain_to_file(run: FileRun, explain: Explain, quiet: bool) -> None:
     """Explain all rows, chunk by chunk; rows that cannot be explained are written with their error, and told."""
     from relprop.files import writing
-    from relprop.progress import tracked
 
     done = _resumed(run)
     if done and not quiet:
         typer.echo(f"goes on after {min(done * run.chunk, len(run.given)):,} of {len(run.given):,}", err=True)
     with writing(run.part), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with run.part.open("a", encoding="utf-8") as file:
-            for chunk in tracked(run.chunks[done:], "explaining", False if quiet else None):
-                file.write("".join(f"{line}\n" for line in _lines(run, chunk, explain, first=file.tell() == 0)))
-                file.write(MARK.decode())
-                file.flush()
+        try:
+            _explain_chunks(run, done, explain, quiet)
+        except KeyboardInterrupt:
+            typer.echo("stopped; what is done is kept, and the same command goes on", err=True)
+            raise
         failed = _finish(run)
     _tell(run, failed, [str(one.message) for one in caught], quiet)
+
+
+def _explain_chunks(run: FileRun, done: int, explain: Explain, quiet: bool) -> None:
+    from relprop.progress import tracked
+
+    with run.part.open("a", encoding="utf-8") as file:
+        for chunk in tracked(run.chunks[done:], "explaining", False if quiet else None):
+            file.write("".join(f"{line}\n" for line in _lines(run, chunk, explain, first=file.tell() == 0)))
+            file.write(MARK.decode())
+            file.flush()
 
 
 def _lines(run: FileRun, rows: Sequence[int], explain: Explain, first: bool) -> Iterator[str]:

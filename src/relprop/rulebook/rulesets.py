@@ -388,6 +388,6 @@ def ruleset(name: str | RuleSet) -> RuleSet:
     """The rule set of that name; a rule set is returned as it is."""
     if isinstance(name, RuleSet):
         return name
-    if name.replace("-", "_") not in RULESETS:
+    if not isinstance(name, str) or name.replace("-", "_") not in RULESETS:
         raise unknown_name("rule set", name, RULESETS)
     return RULESETS[name.replace("-", "_")]

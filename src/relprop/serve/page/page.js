@@ -12,13 +12,13 @@ import * as panels from './panels.js';
 import { fromLink, readPicture } from './picture.js';
 import { listenToPictures, preview } from './picture_field.js';
 import { problem } from './problem.js';
-import { reading } from './reading.js';
+import { heading, reading, writtenBy } from './reading.js';
 import { firstText, showSamples } from './samples.js';
 import { addressOf, file, get, post } from './service.js';
 import { singles } from './several_maps.js';
 import { listenToSounds, readSound } from './sound_field.js';
 import { waterfalls } from './waterfall.js';
-import { plural, unsigned, visible } from './words.js';
+import { plural, visible } from './words.js';
 
 const LOADING = 'is being loaded';
 const PATIENCE = 1000; // milliseconds until a model that is being loaded is asked for again
@@ -117,6 +117,7 @@ const explainNow = () => attempt(async (signal) => {
   const state = controls.read(picture);
   const instance = controls.instanceOf(about, state, picture, sound);
   history.replaceState(null, '', linked(state));
+  byId('link-field').hidden = true; // it held the link to what was shown before
   byId('found').hidden = !instance || !state.methods.length;
   if (byId('found').hidden) {
     say(instance ? 'Choose at least one method.' : controls.missing(about, state));
@@ -173,7 +174,8 @@ async function compare(names, asked, bitmap, signal) {
   const seconds = (performance.now() - began) / 1000;
   const when = seconds < 0.1 ? '' : ` in ${seconds.toFixed(1)} s`;
   if (!done.length) forget();
-  say(done.length ? `${plural(done.length, 'heat map')} of ${visible(done[0].target)}${when}.` : 'No heat map came.');
+  const what = done.length && (writtenBy(done[0]) ? 'what the model wrote' : visible(done[0].target));
+  say(done.length ? `${plural(done.length, 'heat map')} of ${what}${when}.` : 'No heat map came.');
 }
 
 /** What is told of an earlier question does not stand above the errors of this one. */
@@ -194,7 +196,7 @@ async function kept(key, ask) {
 /** What the explanations that have come have in common. */
 function summarise(done, order) {
   const [first] = done;
-  byId('subject').textContent = `${visible(first.target)} = ${unsigned(first.value)}`;
+  byId('subject').textContent = heading(about, first);
   byId('reading').textContent = reading(about, first, done.map((one) => methods.get(one.method).signed));
   byId('legend').replaceChildren(...legends(about.kind, done.map((one) => methods.get(one.method).signed)));
   const sorted = [...done].sort((one, other) => order.indexOf(one.method) - order.indexOf(other.method));

@@ -7,6 +7,21 @@ const UNITS = { images: 'patches', videos: 'patches', sounds: 'stretches', serie
 
 const unitsOf = ({ kind, input }) => UNITS[kind] ?? (kind === 'graphs' ? (input === 'picture' ? 'regions' : 'atoms') : 'words');
 
+const LONGEST = 80; // characters of a written text in a heading
+
+/** What a model wrote, or ''. */
+export function writtenBy({ parts, steps }) {
+  const part = steps?.length ? parts?.find((one) => one.kind === 'text' && (one.written_from ?? null) !== null) : null;
+  const written = part ? [...part.text.at(-1)].slice(part.written_from).join('').trim() : ''; // offsets are of whole characters
+  return [...written].length > LONGEST ? `${[...written].slice(0, LONGEST).join('')}…` : written;
+}
+
+/** The heading: the number that is explained, or what was written. */
+export function heading(about, first) {
+  const written = writtenBy(first);
+  return written ? `${visible(about.name)} wrote: ${visible(written)}` : `${visible(first.target)} = ${unsigned(first.value)}`;
+}
+
 /** Sentences above the maps; `signs`: whether each method's scores have a side. */
 export function reading(about, first, signs) {
   const units = unitsOf(about);
@@ -23,7 +38,8 @@ function ofTarget(about, { target, value, quantity, prediction, probability }) {
   return prediction ? `${whose}; it predicts ${visible(prediction)}${sure}.` : `${whose}.`;
 }
 
-function ofWritten(about, { value, quantity, steps }) {
-  return `The model ${visible(about.name)} wrote the ${plural(steps.length, 'underlined token')}; the sum of their `
-    + `${quantity || 'number'}s is ${unsigned(value)}. Point at one of them to see what it owes to those before it.`;
+function ofWritten(about, { value, quantity, steps, parts: [part] }) {
+  const what = part.merged ? 'what is underlined' : `the ${plural(steps.length, 'underlined token')}`;
+  return `The model ${visible(about.name)} wrote ${what}; the sum of the ${quantity || 'number'}s of its tokens is `
+    + `${unsigned(value)}. Point at an underlined ${part.merged ? 'piece' : 'token'} to see what it owes to those before it.`;
 }
