@@ -26,7 +26,7 @@ from relprop.readers import Reader, read_all, reader_of
 from relprop.readers.series import SeriesReader
 from relprop.readers.text import TextReader
 from relprop.readers.transforms import labels_with
-from relprop.registry import METHODS, check_kind
+from relprop.registry import METHODS, check_switches
 from relprop.targets import quantity_of
 from relprop.tasks import Query, Task, task_of
 from relprop.tasks.classes import NUMBER, ClassScore, with_labels
@@ -164,7 +164,7 @@ class Explainer:
         several = None if one is not None and one(given) else as_list(given)
         single, every = several is None, [given] if several is None else several
         _check(special, batch_size, max_length, methods)
-        _check_switches(words=words, ledger=ledger, progress=progress)
+        check_switches(words=words, ledger=ledger, progress=progress)
         _check_options(methods, options, self.__call__)
         if (generate, continuation, against) != (None, None, None):
             from relprop.tasks.generation import Generation, continued
@@ -305,7 +305,7 @@ class Explainer:
         if not given or not methods:
             raise InputError(f"there is nothing to compare: {len(given)} {self.reader.name}, {len(methods)} methods")
         _check("keep", batch_size, None, list(methods))
-        _check_switches(progress=progress)
+        check_switches(progress=progress)
         _check_options(methods, options, self.evaluate)
         queries = self.task.queries(given, self._each(labels, len(given)), None)
         asked = {METHODS[name].name: self._options(name, options, False, False, True) for name in methods}
@@ -358,11 +358,6 @@ def _check(special: str, batch_size: int, max_length: int | None, methods: list[
         if not isinstance(number, int) or number < 1:
             kind = "" if isinstance(number, int) and not isinstance(number, bool) else "a whole number, "
             raise InputError(f"{name} must be {kind}at least 1, got {number!r:.80}")
-
-
-def _check_switches(**switches: object) -> None:
-    for name, value in switches.items():
-        check_kind(name, value, "bool | None")
 
 
 def _check_options(methods: Sequence[str], options: Mapping[str, object], call: Callable[..., Any]) -> None:

@@ -87,6 +87,12 @@ def check_kind(name: str, value: object, annotation: Any) -> None:
         raise InputError(f"{name} must be {words}, got {value!r:.80}")
 
 
+def check_switches(**switches: object) -> None:
+    """Raise for an argument that is neither True nor False, nor left at None."""
+    for name, value in switches.items():
+        check_kind(name, value, "bool | None")
+
+
 class Registry(Generic[F]):
     """An ordered table of records; names are snake_case and hyphens are taken for underscores.
 
