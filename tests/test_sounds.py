@@ -447,6 +447,7 @@ def test_what_is_saved_and_drawn(tmp_path: Path) -> None:
         assert (tmp_path / f"a.{ending}").stat().st_size > 1000
     lines = [text.get_text() for text in draw([found.drawings[0][1]]).texts]
     assert "(logit)" in lines  # broken between words
+    assert f"probability {found.probability:.2f}" in " ".join(lines)
     found.show()
     data = json.loads(found.to_json())
     data["parts"][0]["scores"] = data["parts"][0]["scores"][:-1]

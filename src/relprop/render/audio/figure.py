@@ -76,20 +76,20 @@ def _label(figure: Figure, one: AudioMap, y: float, height: float) -> None:
     words = caption(one)
     first, last = one.strongest
     lines = [
-        (words.target, BOLD, 9, INK),
-        (words.method, REGULAR, 8, INK),
-        (words.prediction, REGULAR, 7.5, SOFT),
-        (f"strongest {first:.2f}-{last:.2f} s", REGULAR, 7.5, SOFT),
-        (words.note, REGULAR, 7, SOFT),
+        (words.target, BOLD, 9, INK, 2),
+        (words.method, REGULAR, 8, INK, 2),
+        (words.prediction, REGULAR, 7.5, SOFT, 3),  # the model's name stands before the probability
+        (f"strongest {first:.2f}-{last:.2f} s", REGULAR, 7.5, SOFT, 1),
+        (words.note, REGULAR, 7, SOFT, 2),
     ]
-    for text, font, size, colour in lines:
-        for line in _broken(drawable(text, font), round(200 / size)) if text else ():
+    for text, font, size, colour, most in lines:
+        for line in _broken(drawable(text, font), round(200 / size), most) if text else ():
             y += 0.16
             style = FontProperties(fname=str(font), size=size)
             figure.text(0.15 / WIDTH, 1 - y / height, line, fontproperties=style, color=colour, parse_math=False)
 
 
-def _broken(text: str, width: int, most: int = 2) -> list[str]:
+def _broken(text: str, width: int, most: int) -> list[str]:
     """Lines of so many characters, broken between words; what is left over is an ellipsis."""
     lines = textwrap.wrap(text, width)
     return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1][: width - 1]}…"]
