@@ -13,7 +13,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -254,6 +254,8 @@ def test_links_to_cards_and_notebooks_lead_to_their_pages() -> None:
     class At:
         class file:  # noqa: N801
             src_uri = "results/vision.md"
+
+        meta: ClassVar[dict[str, object]] = {}
 
     text = "[pets](../../src/relprop/models/pets/README.md#a) [other](../log.md) [run](../notebooks/text.ipynb)"
     expected = "[pets](../cards/models/pets.md#a) [other](../log.md) [run](../notebooks/text.md)"
