@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from relprop import Explainer, Explanation
 from relprop.errors import InputError, ModelError, UnknownNameError
 from relprop.readers.features import FeatureReader
+from relprop.render.features.figure import draw
 
 COLUMNS = ["age", "income", "height", "debt"]
 
@@ -151,5 +152,7 @@ def test_what_is_saved_and_drawn(tmp_path: Path) -> None:
     found.show()
     for ending in ("png", "svg"):
         found.save(tmp_path / f"a.{ending}")
+    title = draw([found.drawings[0][1]]).axes[0].get_title(loc="left")
+    assert title.replace("\n", " ").endswith("in class tokens")  # broken, not cut
     assert list(found.to_frame().column)[:4] == COLUMNS
     assert "in class tokens" in page

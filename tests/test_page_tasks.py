@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import page_for_tests
+import test_features
 import test_places
 import test_videos
 from encoders_for_tests import explainer as encoder
@@ -43,6 +44,7 @@ def explainers() -> dict[str, Explainer]:
         "video": test_videos.explainer("VideoMAEForVideoClassification"),
         "reader": page_reader(),
         "series": forecaster("TimeSeriesTransformer"),
+        "rows": Explainer(test_features.model(), columns=test_features.COLUMNS),
     }
 
 
@@ -60,8 +62,8 @@ def page(browser: Any, live: Live) -> Iterator[Any]:
 
 
 def opened(page: Any, model: str, says: Any = page_for_tests.SHOWN) -> None:
-    """With one method, so that the test is short."""
-    page.goto(f"/#model={model}&method=gradient_x_input")
+    """With one method, so that the test is short. Loaded anew, so that no status of the model before is left."""
+    page.goto(f"/?{model}#model={model}&method=gradient_x_input")
     shown(page, says)
 
 
@@ -212,3 +214,13 @@ def test_a_series_with_times_is_pasted_as_json(page: Any) -> None:
     opened(page, "series", re.compile("^Paste a table"))
     page.fill("#text", json.dumps({name: one.tolist() for name, one in with_times().items()}))
     assert asked(page, "series", target_text="2")[1].startswith("channel 0 2 steps ahead = ")
+
+
+def test_a_class_without_a_name_is_typed_by_its_number(page: Any) -> None:
+    opened(page, "rows", re.compile("^Paste a table"))
+    row = test_features.ROW
+    page.fill("#text", ",".join(row) + "\n" + ",".join(map(str, row.values())))
+    target, subject = asked(page, "rows", target_text="1")
+    assert (target, subject.split(" = ")[0]) == (1, "1")
+    target, subject = asked(page, "rows", against_text="0")
+    assert (target, subject.split(" = ")[0]) == ([1, 0], "1 - 0")

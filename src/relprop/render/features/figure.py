@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ from relprop.render.features.layout import FeatureMap, bars, caption
 from relprop.render.typesetting import INK, REGULAR, RULE, SOFT, drawable
 
 WIDTH, BAR, AROUND = 7.0, 0.24, 1.1  # inches: of all, of one bar, of the words around a map
+CHARACTERS = 90  # in a line of the title
 
 
 def save(maps: Sequence[FeatureMap], path: str | os.PathLike[str]) -> None:
@@ -52,4 +54,5 @@ def _bars(axes: Axes, one: FeatureMap) -> None:
     axes.spines["bottom"].set_color(RULE)
     axes.tick_params(labelsize=7, colors=SOFT, length=0)
     title = " · ".join((f"{words.method}: {words.target}", *filter(None, (words.prediction, *words.account))))
-    axes.set_title(drawable(title[:110], REGULAR), fontsize=8, color=INK, loc="left", parse_math=False)
+    lines = "\n".join(drawable(line, REGULAR) for line in textwrap.wrap(title, CHARACTERS))
+    axes.set_title(lines, fontsize=8, color=INK, loc="left", parse_math=False)

@@ -68,8 +68,12 @@ function placeOf(text, at) {
   throw new Error(`"${visible(text)}" names no ${at}: ${byId('place').placeholder.split('; or ')[1]}.`);
 }
 
+/** Classes without names are typed by their number; a token or an answer may be a number itself. */
+const isNumber = (value, { kind, writes }) =>
+  !writes && ['texts', 'images', 'videos', 'rows', 'graphs'].includes(kind) && /^\d+$/u.test(value);
+
 function singleTarget(state, prediction, about) {
-  const typed = (value) => (about.labels.length ? Number(value) : value);
+  const typed = (value) => (about.labels.length || isNumber(value, about) ? Number(value) : value);
   if (state.against === '') return state.target === '' ? null : typed(state.target);
   const target = state.target === '' ? valueOf(prediction.prediction, about) : state.target;
   if (target === state.against) throw new Error('A class is not held against itself: choose another.');

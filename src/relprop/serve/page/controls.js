@@ -106,12 +106,12 @@ const TYPED = { language: 'Next token', questions: 'Answer', document_questions:
 const HINTS = { two_texts: 'cosine, dot, maxsim' };
 
 /** Classes are chosen from a list; tokens, answers and the like are typed. A model of one number has no choice. */
-function fitTargets({ labels, kind, several, writes }) {
+function fitTargets({ labels, kind, several, writes, at }) {
   const typed = !labels.length;
   const forecast = typed && kind === 'series';
-  const asked = writes ? 'Next token' : forecast ? 'Step ahead, or number' : TYPED[kind];
-  byId('target-field').hidden = typed ? !asked : labels.length < 2;
-  byId('target-name').textContent = typed ? asked ?? '' : 'Class';
+  const asked = writes ? 'Next token' : forecast ? 'Step ahead, or number' : TYPED[kind] ?? 'Class';
+  byId('target-field').hidden = typed ? at === 'region' : labels.length < 2; // a depth is one number
+  byId('target-name').textContent = typed ? asked : 'Class';
   byId('against-field').hidden = typed && !writes && ['two_texts', 'sounds'].includes(kind); // these have no difference
   byId('against-name').textContent = forecast ? 'Channel' : 'Against';
   const first = { target: (typed && HINTS[kind]) || 'predicted', against: 'nothing' };
