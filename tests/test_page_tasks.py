@@ -18,13 +18,13 @@ import test_videos
 from encoders_for_tests import explainer as encoder
 from page_for_tests import file, panel, shown, visit
 from relprop.explainer import Explainer
-from serving_for_tests import Live, patient, serving
+from serving_for_tests import Live
 from test_decoders import page_reader
 from test_images import picture
 from test_series import forecaster, with_times
 from test_serve_tasks import tiny
 
-browser = page_for_tests.browser  # a fixture
+browser, live = page_for_tests.browser, page_for_tests.live  # fixtures
 pytestmark = pytest.mark.filterwarnings("ignore:the model finds no object")  # the tiny detector is sure of none
 TEXT = "a movie about music"
 BIO = {0: "O", 1: "B-PER", 2: "B-LOC"}
@@ -46,13 +46,6 @@ def explainers() -> dict[str, Explainer]:
         "series": forecaster("TimeSeriesTransformer"),
         "rows": Explainer(test_features.model(), columns=test_features.COLUMNS),
     }
-
-
-@pytest.fixture(scope="module")
-def live(browser: Any, explainers: dict[str, Explainer]) -> Iterator[Live]:
-    with serving(explainers, limits=patient()) as live:
-        live.wait()
-        yield live
 
 
 @pytest.fixture

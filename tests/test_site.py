@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +24,7 @@ import relprop.metrics
 from browser import CHROMIUM, Page
 from relprop.embedded import EMBEDDED
 from relprop.registry import METHODS
+from serving_for_tests import until
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -118,16 +118,10 @@ LINKS = "[...document.querySelectorAll('.md-search-result__item > a')].map(one =
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_search_finds_the_page_that_says_how(served: str) -> None:
     """Among the first three pages; parts of file names are words, and decisions come after how-tos."""
-    found = {}
     with Page(Address(f"{served}/index.html")) as shown:  # type: ignore[arg-type]
         for asked, page in WANTED.items():
             shown.ask(ASK.format(asked=json.dumps(asked), field="'.md-search__input'"))
-            for _ in range(600):
-                found[asked] = shown.ask(LINKS)[:3]
-                if f"{page}.html" in found[asked]:
-                    break
-                time.sleep(0.1)
-    assert {asked: page for asked, page in WANTED.items() if f"{page}.html" not in found[asked]} == {}, found
+            until(lambda: f"{page}.html" in shown.ask(LINKS)[:3])  # noqa: B023 - called at once
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
