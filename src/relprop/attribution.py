@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -111,11 +111,16 @@ def with_warnings(found: Attribution, silent: Collection[str] = ()) -> Attributi
 
     `silent`: parts that cannot speak for the number, so that no score of theirs is no news.
     """
-    for sentence in found.warnings:
-        if any(sentence.startswith(f'nothing flows back to "{name}"') for name in silent):
-            continue
-        warnings.warn(sentence, RelpropWarning, stacklevel=4)
-    return found
+    starts = tuple(f'nothing flows back to "{name}"' for name in silent)
+    told = tuple(sentence for sentence in found.warnings if not sentence.startswith(starts))
+    warn_of(told)
+    return replace(found, warnings=told)
+
+
+def warn_of(sentences: Iterable[str]) -> None:
+    """What an explanation carries in `warnings`, as Python warnings."""
+    for sentence in sentences:
+        warnings.warn(sentence, RelpropWarning, stacklevel=5)
 
 
 def ledger_of(found: Attribution, number: int, scored: float) -> Ledger | None:

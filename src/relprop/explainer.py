@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
-from relprop.attribution import DEFAULT_METHOD, attribute, ledger_of, with_warnings
+from relprop.attribution import DEFAULT_METHOD, attribute, ledger_of, warn_of, with_warnings
 from relprop.encoders.wrapped import as_encoder, own_model
 from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
@@ -186,6 +186,7 @@ class Explainer:
             labels = labels and isinstance(target, list) and len(target) != 1
             targets = [target] if labels else self._each(target, len(every))
             queries = self.task.queries(every, targets, max_length)
+            warn_of(sentence for query in queries for sentence in query.warnings)
             done = self._explained(queries, asked, batch_size, progress)
         if special == "drop":
             done = [[one.without_special() for one in each] for each in done]
@@ -240,6 +241,7 @@ class Explainer:
             signed=METHODS[found.method].signed,
             box=answer.box,
             quantity="" if answer.target == NUMBER else quantity_of(query.target),
+            warnings=(*query.warnings, *found.warnings),
         )
         return explanation, answer
 

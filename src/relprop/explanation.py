@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from relprop.files import check_writable, write_text, writing
 from relprop.part import Part, kinds_of, only, refuse_sum, strongest_names
 from relprop.render.pairs.part import PairPart
 from relprop.render.text.part import TextPart
+from relprop.render.visible import visible
 from relprop.types import Box, ExplainedStep, Ledger, Shares, Unit, box_of, shares_beside, without_no_box
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Explanation:
     passes: str = ""  # of a continuation: "shared", all tokens from one forward pass; "single", a pass for each
     ledgers: tuple[Ledger | None, ...] = ()  # where each part explains the whole value: one per part
     model: str = field(default="", compare=False)  # its name, where known: the same scores may come from a copy
+    warnings: tuple[str, ...] = ()  # what the numbers do not say, in sentences; Python warnings say the same
 
     def __repr__(self) -> str:
         """What was explained, its value and the units that weigh most."""
@@ -275,7 +277,7 @@ class Explanation:
         """One line of JSON with its schema version; `from_json` loads it back. Pictures are not saved with it."""
         from relprop.saved_explanations import SCHEMA_VERSION
 
-        left = ("parts", "ledger", "steps", "box", "ledgers")
+        left = ("parts", "ledger", "steps", "box", "ledgers", "warnings")
         names = [one.name for one in fields(self) if one.name not in left]
         data = {
             "schema_version": SCHEMA_VERSION,
@@ -288,6 +290,7 @@ class Explanation:
         data = without_no_box(data) | (
             {"ledgers": [one and asdict(one) for one in self.ledgers]} if self.ledgers else {}
         )
+        data |= {"warnings": self.warnings} if self.warnings else {}
         try:
             return json.dumps(data, ensure_ascii=False, allow_nan=False)
         except ValueError:
@@ -308,6 +311,7 @@ class Explanation:
             steps = tuple(ExplainedStep.revived(step) for step in data["steps"])
             ledgers = tuple(Ledger.revived(one) for one in data.get("ledgers", ()))
             own = {"ledger": ledger, "steps": steps, "ledgers": ledgers, "box": box_of(data)}
+            own |= {"warnings": tuple(data.get("warnings", ()))}
             found = cls(**{**data, "parts": tuple(parts), **own})
             found._check_parts()
             check_saved(found, found.texts, (found.ledger, *ledgers, *(step.ledger for step in steps)))
@@ -330,18 +334,20 @@ def show(explanations: Sequence[Explanation]) -> None:
     console = Console()
     for rendering, drawings, _ in _by_kind(explanations):
         console.print(import_module(f"{rendering}.terminal").terminal(drawings))
+    for sentence in warnings_of(explanations):
+        console.print(f"warning: {visible(sentence)}", markup=False, highlight=False)
 
 
 def to_html(explanations: Sequence[Explanation], *, contour: Contour = None, full_page: bool = True) -> str:
     """One self-contained page for several explanations, stacked for comparison; or the fragment for a notebook."""
-    kinds = _by_kind(explanations, contour)
-    if len(kinds) == 1 or not full_page:
-        return _html(kinds, full_page=full_page)
+    kinds, told = _by_kind(explanations, contour), warnings_of(explanations)
+    if (len(kinds) == 1 and not told) or not full_page:
+        return _html(kinds, told, full_page=full_page)
     from relprop.render.page import IMAGES, MEDIA, allowing, whole_page
 
     scripts = [script for one, *_ in kinds for script in getattr(import_module(f"{one}.html"), "SCRIPTS", ())]
     policy = f"{IMAGES}{MEDIA}{allowing(*scripts)}"
-    return whole_page(_html(kinds, full_page=False), "Relevance of the inputs", policy)
+    return whole_page(_html(kinds, told, full_page=False), "Relevance of the inputs", policy)
 
 
 def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, contour: Contour = None) -> None:
@@ -362,11 +368,23 @@ def save(explanations: Sequence[Explanation], path: str | os.PathLike[str], *, c
             if len(kinds) != 1:
                 raise InputError(f"a figure holds one kind of input, and this has {len(kinds)}: save it as .html")
             ((rendering, drawings, options),) = kinds
-            import_module(f"{rendering}.figure").save(drawings, target, **options)
+            from relprop.render.saving import with_warnings
+
+            with with_warnings(warnings_of(explanations)):
+                import_module(f"{rendering}.figure").save(drawings, target, **options)
 
 
-def _html(kinds: Sequence[Drawn], *, full_page: bool) -> str:
-    drawn = (import_module(f"{one}.html").html(drawings, full_page=full_page, **how) for one, drawings, how in kinds)
+def warnings_of(explanations: Iterable[Explanation]) -> tuple[str, ...]:
+    """The warnings of all explanations, each once."""
+    return tuple(dict.fromkeys(sentence for one in explanations for sentence in one.warnings))
+
+
+def _html(kinds: Sequence[Drawn], warnings: Sequence[str], *, full_page: bool) -> str:
+    drawn = [import_module(f"{one}.html").html(drawings, full_page=full_page, **how) for one, drawings, how in kinds]
+    if warnings:
+        from relprop.render.page import warning_lines
+
+        drawn.append(warning_lines(warnings))
     return "\n".join(drawn)
 
 

@@ -171,7 +171,7 @@ def _refuse_constant(name: str) -> float:
 def _explanation(data: Mapping[str, Any], part: Saved) -> Saved:
     own = {name: data.get(name) for name in _COMMON}
     own |= {"prediction": data.get("prediction") or "", "signed": _signed(data["method"])}
-    own |= {"quantity": data.get("quantity", "")}
+    own |= {"quantity": data.get("quantity", ""), "warnings": data.get("warnings", [])}
     return {**own, "parts": [part], "steps": []}
 
 

@@ -19,6 +19,8 @@ from matplotlib.ft2font import FT2Font, LoadFlags
 
 from relprop.errors import RelpropWarning
 
+FOLDER = Path(mpl.get_data_path(), "fonts", "ttf")  # the fonts that come with matplotlib: the same picture everywhere
+REGULAR, BOLD = FOLDER / "DejaVuSans.ttf", FOLDER / "DejaVuSans-Bold.ttf"
 MISSING = "□"
 UNDRAWN = "\u200b\u200c\u200d\ufe0e\ufe0f"  # joiners and variants: they say how others are drawn
 RIGHT_TO_LEFT = ("R", "AL")

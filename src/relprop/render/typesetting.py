@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 from unicodedata import bidirectional
 
-from matplotlib import get_data_path
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.transforms import Affine2D, Transform
 
 from relprop.render import fonts
+from relprop.render.fonts import BOLD as BOLD
+from relprop.render.fonts import REGULAR as REGULAR
 from relprop.render.fonts import drawable as drawable  # also known here
 from relprop.render.saving import DPI
 
-FOLDER = Path(get_data_path(), "fonts", "ttf")  # the fonts that come with matplotlib: the same picture everywhere
-REGULAR, BOLD = FOLDER / "DejaVuSans.ttf", FOLDER / "DejaVuSans-Bold.ttf"
 INK, SOFT, RULE = "#1f2328", "#5b636d", "#dfe3e8"
 LINE, DESCENT = 0.275, 0.063  # from line to line, and from a baseline to the bottom of its line
 PITCH = 0.17  # from line to line of prose, closer than tokens, which lie in boxes
@@ -209,7 +209,7 @@ def draw_run(figure: Figure, placed: PlacedRun, baseline: float) -> None:
         word.text,
         color=word.colour,
         fontproperties=font,
-        transform=figure.dpi_scale_trans,
+        transform=_inches(figure),
         parse_math=False,  # a token may well be "$x$"
     )
     text.set_usetex(False)
@@ -219,5 +219,10 @@ def draw_box(
     figure: Figure, x: float, y: float, width: float, height: float, corner: float = 0.0, **style: Any
 ) -> None:
     shape = f"round,pad=0,rounding_size={corner}"
-    inches = figure.dpi_scale_trans
-    figure.add_artist(FancyBboxPatch((x, y), width, height, boxstyle=shape, transform=inches, **style))
+    figure.add_artist(FancyBboxPatch((x, y), width, height, boxstyle=shape, transform=_inches(figure), **style))
+
+
+def _inches(figure: Figure) -> Transform:
+    """From inches; unlike `dpi_scale_trans` it stays right where the figure is saved with more below it."""
+    width, height = figure.get_size_inches()
+    return Affine2D().scale(1 / width, 1 / height) + figure.transFigure

@@ -42,6 +42,7 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
     common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
     common["ledger"] = None if one.ledger is None else asdict(one.ledger)
     common |= {"quantity": one.quantity, "account": [list(share) for share in one.account]}
+    common |= {"warnings": one.warnings} if one.warnings else {}
     if all(part.kind == "text" for part in one.parts):
         units, scores = joined_units(one.texts)
         own = {name: getattr(one.texts[0], name) for name in ("truncated", "merged", "answer")}

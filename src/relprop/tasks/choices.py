@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from relprop.engine.model_call import call, evaluating
 from relprop.engine.restoring import restoring
 from relprop.errors import InputError, ModelError, TargetError
-from relprop.explanation import Explanation
+from relprop.explanation import Explanation, warnings_of
 from relprop.outputs import logits_of
 from relprop.readers.choices import ChoiceReader
 from relprop.readers.tokens import TokenRow
@@ -134,6 +134,7 @@ def joined_choices(query: Query, method: Record[Any], explained: Sequence[Explai
         ledger=Ledger.summed([ledgers[0], _negated(ledgers[1])]) if known else None,  # type: ignore[list-item,arg-type]
         baseline=None if None in baselines else baselines[0] - baselines[1],  # type: ignore[operator]
         signed=method.signed,
+        warnings=warnings_of((first, second)),
     )
 
 

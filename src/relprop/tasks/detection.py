@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
 from torch import Tensor, nn
 
 from relprop.engine.model_call import labels_of
-from relprop.errors import InputError, ModelError, RelpropWarning, TargetError, unknown_name
+from relprop.errors import InputError, ModelError, TargetError, unknown_name
 from relprop.outputs import output_field
 from relprop.readers import read_all
 from relprop.readers.image import ImageReader, PixelRow
@@ -163,22 +162,19 @@ class DetectedObject:
         found = sorted(found, key=lambda query: -float(picture.strength[query]))
         if not found:
             best = int(picture.strength.argmax())
-            self._warn(
+            none = (
                 f"the model finds no object with a probability of {THRESHOLD:g} or more: the likeliest one is explained"
             )
-            return self._scored(picture, best, int(picture.probabilities[best].argmax()))
-        if len(found) > MOST:
-            self._warn(f"the model finds {len(found)} objects: the {MOST} likeliest are explained, name another one")
+            likeliest = self._scored(picture, best, int(picture.probabilities[best].argmax()))
+            return replace(likeliest, warnings=(none,))
+        many = f"the model finds {len(found)} objects: the {MOST} likeliest are explained, name another one"
         steps = tuple(
             self._scored(picture, query, int(picture.probabilities[query].argmax())) for query in found[:MOST]
         )
         said = ", ".join(one.answer.prediction for one in steps if one.answer is not None)
         count = f"sum of {len(steps)} objects" if len(steps) > 1 else "the only object"
-        return Query(picture.row, None, Answered(count, said), steps)
-
-    @staticmethod
-    def _warn(sentence: str) -> None:
-        warnings.warn(sentence, RelpropWarning, stacklevel=4)
+        warnings = (many,) if len(found) > MOST else ()
+        return Query(picture.row, None, Answered(count, said), steps, warnings=warnings)
 
     def _scored(self, picture: Proposals, query: int, index: int, other: int | None = None) -> Query:
         """The logit of a class at an object."""

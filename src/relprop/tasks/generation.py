@@ -114,6 +114,7 @@ def continued(
                 quantity=quantity_of(targets[0]) if targets else "",
                 steps=generated,
                 passes="shared" if shared else "single",
+                warnings=tuple(dict.fromkeys(sentence for step in steps for sentence in step.warnings)),
             )
         )
     return found
@@ -289,6 +290,7 @@ class _StepScores:
     value: float
     ledger: Ledger | None
     baseline: float | None
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -325,7 +327,7 @@ class _Work:
         parts = self.reader.parts(row, self._as_read(found, row), number)
         baseline = None if found.baseline is None else found.baseline[number].item()
         ledger = ledger_of(found, number, sum(part.total for part in parts))
-        return _StepScores(parts, found.value[number].item(), ledger, baseline)
+        return _StepScores(parts, found.value[number].item(), ledger, baseline, found.warnings)
 
     def _as_read(self, found: Attribution, row: Any) -> Attribution:
         """Without what comes after the prefix: in a pass that several tokens share, the rest of the text."""

@@ -13,7 +13,7 @@ from relprop.encoders import TextEncoder
 from relprop.engine.model_call import call, evaluating
 from relprop.engine.restoring import restoring
 from relprop.errors import InputError, TargetError, unknown_name
-from relprop.explanation import Explanation
+from relprop.explanation import Explanation, warnings_of
 from relprop.readers.encoder import EncoderReader
 from relprop.readers.tokens import TokenRow, pads_left
 from relprop.registry import Record
@@ -177,6 +177,7 @@ def joined_sides(query: Query, method: Record[Any], explained: Sequence[Explaine
         "target": one.target,
         "value": first.value,
         "signed": method.signed,
+        "warnings": warnings_of((first, second)),
     }
     if one.numbers is not None and other.numbers is not None:
         part = _pairs(first.part, second.part, one.weight * one.numbers @ other.numbers.T)

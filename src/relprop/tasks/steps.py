@@ -13,7 +13,7 @@ from torch import Tensor
 from relprop.engine.model_call import call, evaluating
 from relprop.engine.restoring import restoring
 from relprop.errors import ModelError
-from relprop.explanation import Explanation
+from relprop.explanation import Explanation, warnings_of
 from relprop.outputs import logits_of
 from relprop.part import Part, joined_parts
 from relprop.readers import tokens
@@ -43,6 +43,7 @@ def joined_steps(query: Query, method: Record[Any], explained: Sequence[Explaine
         signed=method.signed,
         quantity=explained[0][0].quantity if explained else "",
         steps=steps,
+        warnings=(*query.warnings, *warnings_of(one for one, _ in explained)),
     )
 
 

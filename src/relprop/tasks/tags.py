@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,7 +12,7 @@ from numbers import Integral
 from torch import Tensor, nn
 
 from relprop.engine.model_call import labels_of
-from relprop.errors import InputError, RelpropWarning, TargetError, unknown_name
+from relprop.errors import InputError, TargetError, unknown_name
 from relprop.readers import read_all
 from relprop.readers.text import TextReader
 from relprop.readers.tokens import TokenRow, occurrences
@@ -124,16 +123,14 @@ class TokenClass:
         names = [self.labels.get(index, str(index)) for index in text.logits.argmax(1).tolist()]
         found = list(_spans(text.words, names, OUTSIDE in self.labels.values()))
         steps = [self._labelled(text, span, kind) for kind, span in found]
-        if not steps:
-            warnings.warn(
-                f"the model finds no entity in {text.row.texts[0]!r:.60}: the likeliest label of every word is "
-                f'"{OUTSIDE}"; name a word and a label to explain how near one is',
-                RelpropWarning,
-                stacklevel=2,
-            )
+        none = (
+            f"the model finds no entity in {text.row.texts[0]!r:.60}: the likeliest label of every word is "
+            f'"{OUTSIDE}"; name a word and a label to explain how near one is'
+        )
         said = ", ".join(one.answer.target for one in steps if one.answer is not None) or NO_ENTITY
         count = f"sum of {len(steps)} entities" if len(steps) != 1 else "the only entity"
-        return Query(text.row, None, Answered(count if steps else NO_ENTITY, said), tuple(steps))
+        warnings = () if steps else (none,)
+        return Query(text.row, None, Answered(count if steps else NO_ENTITY, said), tuple(steps), warnings=warnings)
 
     def _labelled(self, text: TaggedText, words: list[int], label: object) -> Query:
         """A label at words: at all of them if it is a type of entity, else ("B-LOC", a difference) at the first."""

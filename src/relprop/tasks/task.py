@@ -18,6 +18,7 @@ class Query:
     answer: Answered | None = None  # where the task asked the model before
     steps: tuple[Query, ...] | None = None  # where several numbers of the example are explained: a query for each
     joined: Callable[..., Any] | None = None  # makes one explanation of theirs; None keeps them as its steps
+    warnings: tuple[str, ...] = ()  # what the explanation's numbers do not say
 
 
 @dataclass(frozen=True)

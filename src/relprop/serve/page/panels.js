@@ -66,7 +66,8 @@ export function fill(explanation, signed, bitmap, drawing) {
   const label = `Numbers of ${explanation.method}`;
   const numbers = () => make('div', { class: 'numbers', tabindex: 0, role: 'region', 'aria-label': label },
     table(`Scores by ${explanation.method}`, panel.map.columns, panel.map.rows()));
-  panel.element.replaceChildren(titleOf(explanation.method), panel.map.element, panel.readout,
+  const warnings = (explanation.warnings ?? []).map((one) => make('p', { class: 'warning' }, `Warning: ${visible(one)}`));
+  panel.element.replaceChildren(titleOf(explanation.method), panel.map.element, panel.readout, ...warnings,
     unfolding('Numbers', numbers));
   panel.element.removeAttribute('aria-busy');
 }
