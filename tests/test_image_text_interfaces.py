@@ -24,7 +24,7 @@ from relprop.errors import InputError
 from relprop.explanation import Explanation, save
 from relprop.render.together.terminal import terminal
 from serving_for_tests import patient, serving
-from vision_language_models import QUESTION, model_and_processor, picture
+from vision_language_models import COMPARERS, QUESTION, WRITERS, model_and_processor, picture
 
 browser = page_for_tests.browser  # a fixture
 
@@ -183,6 +183,30 @@ def test_page_shows_what_is_written_of_a_picture(browser: Any, service: Any, tmp
         assert [a == b for a, b in zip(patch[1], sums[1], strict=True)][:-3] == [True] * (len(sums[1]) - 3)
         assert patch[1][-3:] != sums[1][-3:]
         assert re.match(r"row \d, column \d: ", one.locator(".readout").text_content())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of a processor
+@pytest.mark.parametrize("name", [*WRITERS, *COMPARERS, "vilt"])
+def test_every_kind_on_the_page(browser: Any, name: str) -> None:
+    """The number, and what each part gives of it, are those of Python."""
+    explain = Explainer(*model_and_processor(name))
+    writes = name in WRITERS
+    own = explain((picture(), QUESTION), **({"generate": 2} if writes else {}), method="gradient_x_input")
+    with serving({"model": explain}, limits=patient()) as live:
+        live.wait()
+        with visit(browser, live, "#method=gradient_x_input") as page:
+            shown(page, re.compile("^Drop or choose"))
+            page.fill("#text", QUESTION)
+            if writes:
+                page.fill("#generate", "2")
+            page.set_input_files("#picture", file(picture()))
+            one = panel(page, "gradient_x_input")
+            (one.locator(".unit.written").nth(1) if writes else one.locator(".unit").first).wait_for()
+            told = one.locator(".readout").text_content()
+            shares = dict(re.findall(r"(picture|text) ([+−-][\d.]+(?:e[+−-]?\d+)?)", told))
+    found = [float(share.replace("−", "-")) for share in shares.values()]
+    assert found == pytest.approx([total for _, total in own.by_part], abs=1e-3, rel=1e-2)
 
 
 def test_service_refuses(service: Any) -> None:

@@ -16,17 +16,20 @@ import test_features
 import test_places
 import test_videos
 from encoders_for_tests import explainer as encoder
-from page_for_tests import file, panel, shown, visit
+from page_for_tests import file, numbers, panel, shown, visit
 from relprop.explainer import Explainer
+from relprop.readers.words import WordList
 from serving_for_tests import Live
 from test_decoders import page_reader
 from test_images import picture
 from test_series import forecaster, with_times
 from test_serve_tasks import tiny
+from test_words_and_chats import storyteller
 
 browser, live = page_for_tests.browser, page_for_tests.live  # fixtures
 pytestmark = pytest.mark.filterwarnings("ignore:the model finds no object")  # the tiny detector is sure of none
 TEXT = "a movie about music"
+LABELS = {0: "toxic", 1: "insult", 2: "threat"}
 BIO = {0: "O", 1: "B-PER", 2: "B-LOC"}
 
 
@@ -36,6 +39,8 @@ def explainers() -> dict[str, Explainer]:
         "tagger": tiny("TokenClassification", id2label=BIO),
         "masks": tiny("MaskedLM"),
         "next": tiny("NextSentencePrediction"),
+        "several": tiny("SequenceClassification", id2label=LABELS, problem_type="multi_label_classification"),
+        "chat": storyteller(),
         "number": tiny("SequenceClassification", id2label={0: "LABEL_0"}, problem_type="regression"),
         "encoder": encoder(),
         "detector": test_places.explainer("YolosForObjectDetection"),
@@ -217,3 +222,49 @@ def test_a_class_without_a_name_is_typed_by_its_number(page: Any) -> None:
     assert (target, subject.split(" = ")[0]) == (1, "1")
     target, subject = asked(page, "rows", against_text="0")
     assert (target, subject.split(" = ")[0]) == ([1, 0], "1 - 0")
+
+
+def said(one: Any) -> tuple[str, float]:
+    return one.target, pytest.approx(one.value, abs=6e-4)
+
+
+def heading_of(text: str) -> tuple[str, float]:
+    target, _, value = text.rpartition(" = ")
+    return target, numbers([value])[0]
+
+
+def test_words_labels_and_messages(page: Any, explainers: dict[str, Explainer]) -> None:
+    """Words that were split before, every label at once, and a chat: as Python gives them."""
+    words = ["a", "movie", "about", "music"]
+    opened(page, "tagger")
+    page.fill("#text", json.dumps(words))
+    target, subject = asked(page, "tagger", place="music", target="B-LOC")
+    own = explainers["tagger"](WordList(words), target=("music", "B-LOC"), method="gradient_x_input")
+    assert (target, heading_of(subject)) == (["music", 2], said(own))
+    opened(page, "several")
+    page.fill("#text", TEXT)
+    page.select_option("#target", label="every label")
+    several = explainers["several"](TEXT, target=[0, 1, 2], method="gradient_x_input")
+    titles = panel(page, "gradient_x_input").locator(".several p.soft")
+    titles.nth(2).wait_for()
+    assert [heading_of(one) for one in titles.all_text_contents()] == [said(step) for step in several.steps]
+    opened(page, "chat")
+    chat = [{"role": "user", "content": "a movie"}]
+    page.fill("#text", json.dumps(chat))
+    with page.expect_request("**/v1/models/chat:explain") as request:
+        page.click("#explain")
+    shown(page)
+    assert request.value.post_data_json["instances"] == [{"messages": chat}]
+    next_token = explainers["chat"](chat, method="gradient_x_input")
+    assert heading_of(page.locator("#subject").text_content()) == said(next_token)
+
+
+def test_pairs_of_tokens(page: Any, explainers: dict[str, Explainer]) -> None:
+    page.goto("/?bilrp#model=encoder&method=bilrp")
+    page.fill("#text", "a movie about music")
+    page.fill("#pair", "a film with songs")
+    page.click("#explain")
+    shown(page)
+    own = explainers["encoder"](("a movie about music", "a film with songs"), method="bilrp")
+    assert heading_of(page.locator("#subject").text_content()) == said(own)
+    assert "NaN" not in panel(page, "bilrp").text_content()

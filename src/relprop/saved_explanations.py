@@ -80,6 +80,7 @@ def upgraded(text: str) -> Saved:
     if not isinstance(data, dict) or "schema_version" not in data:
         raise InputError("this is no explanation saved by relprop: it has no schema_version")
     data.pop("row", None)  # of the table that it came from: `relprop explain --out`
+    data.pop("account", None)  # which a service adds, and an explanation knows by itself
     version = data.pop("schema_version")
     if isinstance(version, bool) or version not in (1, SCHEMA_VERSION):
         raise InputError(

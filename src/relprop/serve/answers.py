@@ -37,11 +37,12 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
     or mask), keeps its parts, as version 2.
     """
     check_deadline()
+    account = {"account": [list(share) for share in one.account]}
     if one.steps or one.ledgers:
-        return dict(json.loads(one.to_json()))
+        return json.loads(one.to_json()) | account
     common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
     common["ledger"] = None if one.ledger is None else asdict(one.ledger)
-    common |= {"quantity": one.quantity, "account": [list(share) for share in one.account]}
+    common |= {"quantity": one.quantity, **account}
     common |= {"warnings": one.warnings} if one.warnings else {}
     if all(part.kind == "text" for part in one.parts):
         units, scores = joined_units(one.texts)
@@ -52,7 +53,7 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
         return {**common, **part, "name": part["file"], **({} if one.box is None else {"box": one.box})}
     if len(one.parts) == 1 and part["kind"] == "graph":
         return {**common, **part, "edge_scores": part["edges"]}
-    return dict(json.loads(one.to_json()))
+    return json.loads(one.to_json()) | account
 
 
 def _json(answer: dict[str, Any]) -> str:

@@ -105,7 +105,7 @@ function point(place, spoken = false) {
 function account(explanation, signed) {
   const { scores, value, quantity, account: beside = [], truncated, rest = 0, parts } = explanation;
   const shown = (score) => (signed ? number(score) : number(score).replace(/^\+/, '')); // a plus sign speaks for it
-  if (kindOf(explanation) === 'both') {
+  if (['both', 'writtenBoth'].includes(kindOf(explanation))) {
     const { image, text } = partsOf(explanation);
     const [seen, said] = [image.scores.flat(), text.scores].map((all) => all.reduce((one, other) => one + other, 0));
     const named = [['picture', seen + image.rest], ['text', said]];
