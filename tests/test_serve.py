@@ -155,8 +155,8 @@ def test_a_model_that_fails_to_load_makes_readiness_false_and_says_why(live: Liv
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_served_in_float32_on_a_cpu(tmp_path: Path, dtype: torch.dtype) -> None:
-    """Where half precision is many times slower; an explainer that is given stays as it is."""
+def test_half_precision_is_loaded_in_float32_on_a_cpu(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Where half precision is many times slower; an explainer that is given stays as it is, and is served so."""
     given = Explainer("sentiment")
     given.model.to(dtype).save_pretrained(tmp_path)
     given.tokenizer.save_pretrained(tmp_path)
@@ -165,6 +165,7 @@ def test_half_precision_is_served_in_float32_on_a_cpu(tmp_path: Path, dtype: tor
         one.load()
     types = [{p.dtype for p in one.explainer.model.parameters()} for one in served.values()]
     assert types == [{torch.float32}, {dtype}]
+    assert {p.dtype for p in Explainer(tmp_path).model.parameters()} == {torch.float32}
 
 
 def test_the_root_says_that_it_lives(live: Live) -> None:

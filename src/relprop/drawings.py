@@ -31,8 +31,10 @@ def drawings_of(one: Any) -> list[DrawnPart]:
         return [(TOGETHER, _together(one, others[0]))]
     if one.writes:
         summed = _of_parts(one, [part for part in others if not part.drawn_by_step])
-        each = [[part.at_step(i) for part in others if part.drawn_by_step] for i in range(len(one.steps))]
-        by_step = [drawn for i, parts in enumerate(each) for drawn in _of_parts(one.step(i), parts)]
+        steps = map(one.step, range(len(one.steps)))
+        by_step = [
+            drawn for step in steps for drawn in _of_parts(step, [part for part in step.parts if part.drawn_by_step])
+        ]
         return [*summed, *by_step, (GENERATION, _generation(one))]
     if one.steps:
         return [drawn for i in range(len(one.steps)) for drawn in drawings_of(one.step(i))]

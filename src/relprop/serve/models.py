@@ -6,10 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from relprop.engine.model_call import device_of
 from relprop.engine.prediction import predict
 from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explainer import Explainer
@@ -37,7 +35,6 @@ from relprop.tasks.tags import TokenClass
 from relprop.tasks.token import TokenScore
 
 LOADING = "is being loaded"
-HALF = {torch.float16, torch.bfloat16}
 TOP_CLASSES = 10  # in the answer to a prediction
 TEXT_KINDS = ("texts", "masks", "language", "questions", "choices", "two_texts")
 log = logging.getLogger(__name__)
@@ -62,7 +59,7 @@ class ServedModel:
     def load(self) -> None:
         """Load the model, once, in the worker; an error becomes the `problem`."""
         try:
-            explainer = self._source if isinstance(self._source, Explainer) else _fast(Explainer(self._source))
+            explainer = self._source if isinstance(self._source, Explainer) else Explainer(self._source)
             self._heads = known_heads(explainer.model) if isinstance(explainer.reader, TextReader) else None
             self._sizes = InputSizes(explainer)
             self._explainer, self.problem = explainer, None
@@ -236,12 +233,3 @@ class ServedModel:
     def _class_name(self, index: int) -> str:
         task = self.explainer.task
         return task.class_name(index) if isinstance(task, ClassScore) else str(index)
-
-
-def _fast(explainer: Explainer) -> Explainer:
-    """The explainer; on a CPU a model in half precision computes in float32, which is several times faster."""
-    model = explainer.model
-    quantised = config_value(model, "quantization_config") is not None
-    if device_of(model).type == "cpu" and not quantised and any(one.dtype in HALF for one in model.parameters()):
-        model.float()
-    return explainer
