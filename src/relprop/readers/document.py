@@ -182,7 +182,9 @@ class DocumentReader(TextReader):
         """The page's picture, as fields of a row; as pixels too where the model reads it."""
         if page.image is None:
             if self._images is not None:
-                raise InputError("the model reads the page's picture too: give Document(words, boxes, image=...)")
+                raise InputError(
+                    "the model reads the page's picture too, and there is none: give it with the words and boxes"
+                )
             return {"size": page.size}
         picture = opened_picture(page.image)
         file = os.path.basename(os.fsdecode(page.image)) if isinstance(page.image, str | os.PathLike) else ""

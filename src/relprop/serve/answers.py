@@ -39,7 +39,7 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
     check_deadline()
     account = {"account": [list(share) for share in one.account]}
     if one.steps or one.ledgers:
-        return json.loads(one.to_json()) | account
+        return {**json.loads(one.to_json()), **account}
     common = {"schema_version": 1, **{name: getattr(one, name) for name in _COMMON}}
     common["ledger"] = None if one.ledger is None else asdict(one.ledger)
     common |= {"quantity": one.quantity, **account}
@@ -53,7 +53,7 @@ def flat_explanation(one: Explanation) -> dict[str, Any]:
         return {**common, **part, "name": part["file"], **({} if one.box is None else {"box": one.box})}
     if len(one.parts) == 1 and part["kind"] == "graph":
         return {**common, **part, "edge_scores": part["edges"]}
-    return json.loads(one.to_json()) | account
+    return {**json.loads(one.to_json()), **account}
 
 
 def _json(answer: dict[str, Any]) -> str:
