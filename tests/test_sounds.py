@@ -416,7 +416,7 @@ def test_speech_that_is_written_down() -> None:
     sums = sum(np.array(found.step(k).parts[0].scores) for k in range(3))
     assert np.allclose(sums, found.parts[0].scores)
     drawn = [one for rendering, one in found.drawings if rendering == "relprop.render.audio"]
-    assert ["input_features" in dict(one.words.beside) for one in drawn] == [False] * 3  # it is the sum of scores itself
+    assert ["input_features" in dict(one.words.beside) for one in drawn] == [False] * 3  # it is the sum itself
     page = found.to_html()
     assert page.count('class="stage"') == 3
     assert page.count("'sha256-") == 2
