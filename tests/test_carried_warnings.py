@@ -14,6 +14,7 @@ import page_for_tests
 import relprop.attribution
 from page_for_tests import panel, shown, tiny, visit, vit
 from relprop import Explainer, Explanation
+from relprop.cli.app import main
 from relprop.errors import RelpropWarning
 from serving_for_tests import serving
 from test_images import picture
@@ -63,6 +64,15 @@ def test_an_explanation_keeps_its_warnings(kind: str, tmp_path: Path, capsys: py
         with Image.open(tmp_path / "with.png") as tall, Image.open(tmp_path / "without.png") as short:
             assert tall.width == short.width
             assert tall.height > short.height
+
+
+@pytest.mark.usefixtures("unsure")
+@pytest.mark.filterwarnings("default::relprop.errors.RelpropWarning")
+def test_the_command_line_tells_them_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["relprop", "explain", TEXT])
+    with pytest.raises(SystemExit):
+        main()
+    assert "".join(capfd.readouterr()).count(SAID) == 1
 
 
 def test_nothing_to_say_leaves_no_trace() -> None:

@@ -6,7 +6,7 @@ import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,7 +130,7 @@ def _show(found: Sequence[Explanation], numbers: bool) -> None:
         typer.echo("\n".join(map(repr, found)))
         typer.echo(f"{len(found):,} in one line each; --out FILE.jsonl writes all numbers, --html a page", err=True)
     else:
-        show(found)
+        show([replace(one, warnings=()) for one in found])  # which were told when they came up
 
 
 def number_lines(one: Explanation) -> Iterator[str]:
