@@ -449,8 +449,13 @@ def test_nan_is_left_out_and_told() -> None:
     assert [line.name for line in auac.rows] == ["a"], "b has no number at all"
     assert auac.rows[0].cells[0].text.startswith("0.700 ± ")
     assert [cell.text for cell in aopc.rows[0].cells] == ["1.000"], "without spread there is no interval"
-    notes = [block.text for block in score_table(made.results(), Table("T", "auac")) if isinstance(block, Paragraph)]
-    assert notes == ["SST-2: not all 4 examples have a number: a 3."]
+    assert notes_of(made) == ["SST-2: 3 of 4 examples have a number."]
+    both = Made({"a": {"auac": [0.5, float("nan"), 0.7, 0.9]}, "b": {"auac": [0.5] * 4}})
+    assert notes_of(both) == ["SST-2: not all 4 examples have a number: a 3."]
+
+
+def notes_of(made: Made) -> list[str]:
+    return [block.text for block in score_table(made.results(), Table("T", "auac")) if isinstance(block, Paragraph)]
 
 
 def test_tables_of_a_suite_without_any_and_of_metrics_that_no_table_shows() -> None:

@@ -146,7 +146,10 @@ def _notes(results: Results, columns: Sequence[PaperComparison]) -> Iterator[str
         )
     for column in columns:
         partly = [label for label in column.methods if column.known[label] < column.examples]
-        if partly:
+        counted = {column.known[label] for label in column.methods}
+        if partly and len(counted) == 1:
+            yield f"{column.task}: {counted.pop()} of {column.examples} examples have a number."
+        elif partly:
             counts = ", ".join(f"{results.printed(label)} {column.known[label]}" for label in partly)
             yield f"{column.task}: not all {column.examples} examples have a number: {counts}."
 
