@@ -118,7 +118,8 @@ def test_two_texts_are_one_row_and_other_mixtures_keep_their_parts() -> None:
     assert (loaded.text, loaded.scores) == (("good film", "so"), (1.0, 2.0, 3.0))
     image = ImagePart("pixel_values", (2, 2), np.ones((1, 1)), Frame(0, 0, 2, 2))
     mixed = Explanation((source, image), "lrp_ah_ln", "x", 4.0)
-    assert flat_explanation(mixed) == json.loads(mixed.to_json())
+    assert flat_explanation(mixed) == {**json.loads(mixed.to_json()), "account": []}
+    assert Explanation.from_json(json.dumps(flat_explanation(mixed))).value == mixed.value
 
 
 # Health and what there is.

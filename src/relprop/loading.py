@@ -21,7 +21,7 @@ from relprop.embedded import EMBEDDED as EMBEDDED  # also known here
 from relprop.embedded import HUB_ID, check_name
 from relprop.encoders.folder import MODULES, encoder_files, encoder_of_folder, is_encoder_folder, transformer_folder
 from relprop.encoders.wrapped import is_headless
-from relprop.engine.model_call import device_of, generates, is_ctc
+from relprop.engine.model_call import generates, is_ctc
 from relprop.engine.wrappers import arguments_of
 from relprop.errors import ModelError, RelpropError, RelpropWarning
 from relprop.gguf_files import gguf_file, gguf_weights
@@ -32,7 +32,6 @@ from relprop.model_config import config_value
 from relprop.paired_processor import PairedProcessor
 from relprop.stored_weights import WeightLimit, check_counts, check_texts, read_json, stored_weights
 
-HALF = {torch.float16, torch.bfloat16}
 _OWN = {KIND: Graphormer}  # architectures that relprop brings itself
 _SOUND_ARGUMENTS = ("input_values", "input_features")
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -237,15 +236,10 @@ def _load_model(where: str, adapter: AdapterFolder | None = None, headless: bool
         filled += [key for key in info["missing_keys"] if key.startswith("pooler.")]
     check_missing(where, name, info, filled)
     check_unused(where, model, sorted(info["unexpected_keys"]), told=adapter is None)
-    return _in_float32(model.eval())
-
-
-def _in_float32(model: nn.Module) -> nn.Module:
-    """The model; on a CPU one that is stored in half precision computes in float32, which is several times faster."""
-    quantised = config_value(model, "quantization_config") is not None
-    if device_of(model).type == "cpu" and not quantised and any(one.dtype in HALF for one in model.parameters()):
-        model.float()
-    return model
+    halves = [one for one in model.parameters() if one.dtype in (torch.float16, torch.bfloat16)]
+    if halves and halves[0].device.type == "cpu" and config_value(model, "quantization_config") is None:
+        model.float()  # many times faster there
+    return model.eval()  # type: ignore[no-any-return]
 
 
 def _load_gguf(file: Path, tokenizer: Any) -> tuple[nn.Module, Any]:

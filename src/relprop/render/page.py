@@ -53,8 +53,6 @@ CSS = """
 .relprop .scale{display:inline-flex;border:1px solid var(--line);border-radius:.2rem;overflow:hidden}
 .relprop .scale i{width:1.1rem;height:.8rem}
 .relprop .group+.group{margin-top:1.5rem}
-.relprop .warning{margin:0;padding:.2rem .6rem;border-left:3px solid #bf8700;overflow-wrap:anywhere}
-.relprop .warning+.warning{margin-top:.4rem}
 @media (max-width:40rem){.relprop .row{grid-template-columns:minmax(0,1fr)}}
 """
 
@@ -88,10 +86,16 @@ def whole_page(fragment: str, title: str, policy: str = "") -> str:
     return PAGE.format(title=escape(visible(title)), body=fragment, policy=policy)
 
 
+WARNINGS = """
+.relprop .warning{margin:0;padding:.2rem .6rem;border-left:3px solid #bf8700;overflow-wrap:anywhere}
+.relprop .warning+.warning{margin-top:.4rem}
+"""
+
+
 def warning_lines(sentences: Iterable[str]) -> str:
     """What the numbers above do not say."""
     lines = (f'<p class="warning">Warning: <bdi>{escape(visible(one))}</bdi></p>' for one in sentences)
-    return page("\n".join(lines), "", "", full_page=False)
+    return page("\n".join(lines), WARNINGS, "", full_page=False)
 
 
 def spans(parts: Iterable[str]) -> str:
