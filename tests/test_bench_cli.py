@@ -96,6 +96,12 @@ def test_a_suite_is_run_listed_and_reported(suite, tmp_path):
     assert len(lines) == 1 + len(list(result_rows(out)))
 
 
+def test_a_report_repeats_the_command_with_relative_paths(suite, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = ran(suite.absolute(), tmp_path / "out", "--seed", 0, "--task", "reviews")
+    assert folder_state(out).command == "relprop bench run mine.toml --out out --data . --seed 0"
+
+
 def test_parquet_holds_what_csv_holds(suite, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     out = ran(suite, tmp_path / "out")

@@ -1,6 +1,7 @@
 """Models trained for benchmarks: once, resumable to the same weights, with their accuracy on record."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from typer.testing import CliRunner
 
 from relprop.bench import recipes
 from relprop.bench.datasets import Dataset
+from relprop.bench.export import fingerprint
 from relprop.bench.recipes import ABOUT, Recipe, pretrained_source, train_model
+from relprop.bench.store import Store
+from relprop.bench.store_files import FILE
 from relprop.cli import app
 from relprop.errors import InputError
 from tokenizers_for_tests import WORDS, wordpiece
@@ -151,7 +155,43 @@ def test_a_dry_run_trains_nothing(start, tmp_path):
     code, said = bench_run(suite)
     assert code == 0, said
     assert "2 cells done" in said
-    assert bench_run(suite, "--dry-run") == (0, "checking own\nchecking other\n2 tasks can be run, 2 cells\n")
+    assert bench_run(suite, "--dry-run") == (0, "0 tasks can be run, 0 cells; done: own, other\n")
+
+
+def test_tasks_that_are_done_need_no_model_and_results_move_to_another_machine(start, tmp_path):
+    suite = suite_with(tmp_path, start, "sentiment")
+    code, said = bench_run(suite, "--task", "own")
+    assert (code, "1 cells done" in said) == (0, True), said
+    trained = fingerprint(tmp_path / "out")
+    shutil.rmtree(tmp_path / "cache")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / FILE).write_bytes((tmp_path / "out" / FILE).read_bytes())
+    assert str(tmp_path / "cache").encode() not in (elsewhere / FILE).read_bytes()
+    code, said = bench_run(suite, "--out", str(elsewhere))  # the last --out counts
+    assert (code, "2 cells done" in said) == (0, True), said
+    assert not (tmp_path / "cache").exists()  # nothing was trained again
+    with Store(elsewhere, read_only=True) as store:
+        assert [row.spec["task"]["name"] for row in store.rows()] == ["own", "other"]
+        assert set(json.loads(store.about("models"))) == {"recipe:reviews", "sentiment"}
+    code, said = bench_run(suite, "--task", "other")
+    assert (code, fingerprint(tmp_path / "out")) == (0, fingerprint(elsewhere)), said
+    assert trained != fingerprint(elsewhere)
+
+
+def test_a_half_done_task_of_another_model_is_not_taken_for_whole(start, tmp_path):
+    suite = suite_with(tmp_path, start, "sentiment")
+    assert bench_run(suite, "--task", "own")[0] == 0
+    with Store(tmp_path / "out") as store:
+        (row,) = store.rows()
+        store.keep([replace(row, spec={**row.spec, "places": row.spec["places"][:2]})])
+    code, said = bench_run(suite, "--dry-run")
+    assert (code, "done" in said) == (0, False), said
+
+
+def test_an_unknown_task_is_told_with_the_known_ones(start, tmp_path):
+    code, said = bench_run(suite_with(tmp_path, start, "sentiment"), "--task", "othr")
+    assert (code, 'task of mine "othr" is unknown; did you mean "other"?' in said) == (1, True), said
 
 
 def test_what_is_wrong_elsewhere_is_said_before_training(start, tmp_path):

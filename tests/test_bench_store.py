@@ -23,7 +23,7 @@ from relprop.bench.rescue import rescue_results
 from relprop.bench.runner import run_cells
 from relprop.bench.store import NOTES, Store, StoredResult, cell_key
 from relprop.bench.store_files import FILE, LOCK
-from relprop.bench.suite_folder import folder_state, resume_run
+from relprop.bench.suite_folder import LOCATIONS, folder_state, resume_run
 from relprop.cli import app
 from relprop.errors import InputError, RelpropError
 
@@ -52,7 +52,7 @@ def backwards(work: WorkFunction, cells: Iterable[KeyedSpec]) -> Generator[Outco
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("healthy")
     with Store(folder) as store:
-        for name, value in zip(NOTES, (json.dumps(SUITE), "relprop bench run", "{}", "{}", "", "{}"), strict=True):
+        for name, value in zip(NOTES, (json.dumps(SUITE), "relprop bench run", "{}", "{}"), strict=True):
             store.note(name, value)
         assert run_cells(store, SPECS, padded, executor=backwards).complete
         assert [row.spec for row in store.rows()] == SPECS
@@ -164,6 +164,7 @@ def test_a_wrong_number_is_seen(healthy: Path, tmp_path: Path) -> None:
 def test_the_command_rescues_and_works_on_the_rest(healthy: Path, tmp_path: Path) -> None:
     """The plan is whole, so the run goes on; its cells fail here, as they are no real ones, but only the lost one."""
     test_a_wrong_number_is_seen(healthy, tmp_path)
+    (tmp_path / LOCATIONS).write_text(json.dumps({"data": None, "models": {}}))
     code, said = bench("resume", tmp_path, "--rescue", "--workers", 1)
     assert code == 1
     assert f'39 results are kept; the damaged file is now "{tmp_path / "damaged-1.sqlite"}"' in said

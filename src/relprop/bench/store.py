@@ -20,7 +20,7 @@ from relprop.errors import InputError, RelpropError
 
 SCHEMA_VERSION, UNSIGNED = "2", "1"  # the rows of version 1 have no hash
 CELLS = "cells"  # the note of how many cells there are
-NOTES = ("suite", "command", "environment", "models", "folder", "places")  # what a plan says beside its cells
+NOTES = ("suite", "command", "environment", "models")  # what a plan says beside its cells
 COLUMNS = {"about": "name, value", "cells": "key, place, spec, failures, error, result, seconds"}
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL, digest TEXT)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -16,11 +16,13 @@ from relprop.bench.executors import Executor, Outcome, in_process
 from relprop.bench.runner import TRIES, RunSummary, run_cells, summarise
 from relprop.bench.store import NOTES, Store, cell_key
 from relprop.bench.store_files import FILE
-from relprop.bench.suite_plan import SuitePlan, check_disk_space
-from relprop.bench.suites import Suite
+from relprop.bench.suite_plan import SuitePlan, cells_without_models, check_disk_space, without_models
+from relprop.bench.suites import Suite, SuiteTask
 from relprop.errors import InputError
+from relprop.files import write_text
 
 Watch = Callable[[Outcome, int, int], None]
+LOCATIONS = "locations.json"  # beside the results, which thus hold nothing of this machine and can be moved to another
 
 
 @dataclass(frozen=True)
@@ -45,21 +47,50 @@ def check_same_suite(out: Path, suite: Suite) -> None:
         )
 
 
+def unfinished_tasks(out: Path, suite: Suite, tasks: Sequence[SuiteTask], data: Path | None) -> list[SuiteTask]:
+    """The tasks that a folder does not hold whole. Those that it does need no model, so none is trained for them."""
+    if not (out / FILE).exists() or not (out / FILE).stat().st_size:
+        return list(tasks)
+    with Store(out, read_only=True) as store:
+        done = [row.spec for row in store.rows() if row.done]
+
+    def is_whole(task: SuiteTask) -> bool:
+        own = [spec for spec in done if spec["task"]["name"] == task.name]
+        stored = {cell_key(without_models(spec)) for spec in own}
+        return len(stored) == len(own) and stored >= set(map(cell_key, cells_without_models(suite, task, data)))
+
+    return [task for task in tasks if not is_whole(task)]
+
+
 def record_plan(plan: SuitePlan, out: Path, command: str) -> None:
     """Store the plan in a folder; results of the same suite are kept."""
     check_same_suite(out, plan.suite)
     with Store(out) as store:
+        before = json.loads(store.about("models") or "{}")
         notes = (
             _described(plan.suite),
             command,
             json.dumps(environment()),
-            json.dumps(plan.models),
-            str(plan.locations.folder or ""),
-            json.dumps(dict(plan.locations.models)),
+            json.dumps({**before, **plan.models}),
         )
         for name, value in zip(NOTES, notes, strict=True):
             store.note(name, value)
-        store.plan([(cell_key(spec), spec) for spec in plan.specs])
+        order = [task.name for task in plan.suite.tasks]
+        specs = {cell_key(spec): spec for spec in (*(row.spec for row in store.rows()), *plan.specs)}
+        store.plan(sorted(specs.items(), key=lambda cell: order.index(cell[1]["task"]["name"])))
+    known = _read_locations(out)
+    models = {**(known.models if known else {}), **plan.locations.models}
+    data = None if plan.locations.folder is None else str(plan.locations.folder)
+    write_text(out / LOCATIONS, json.dumps({"data": data, "models": models}))
+
+
+def _read_locations(out: Path) -> Locations | None:
+    """Where this machine has the data and models of a run; None if it was not planned here."""
+    try:
+        said = json.loads((out / LOCATIONS).read_text(encoding="utf-8"))
+        return Locations(said["data"] and Path(said["data"]), said["models"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def resume_run(
@@ -68,8 +99,9 @@ def resume_run(
     """Work on the cells of a folder that are not done. `again` also tries those that were set aside."""
     check_disk_space(out)
     with Store(out, read_only=True) as store:
-        rows, folder, models = store.rows(), store.about("folder"), store.about("places")
-    if not rows or models is None:
+        rows, planned = store.rows(), store.about("suite") is not None
+    locations = _read_locations(out)
+    if not planned or not rows or locations is None:
         raise InputError(
             f'nothing is planned in "{out}": `relprop bench run SUITE --out {out}` plans a suite and keeps the results '
             "that it finds"
@@ -77,7 +109,6 @@ def resume_run(
     with Store(out) as store:
         if again:
             store.forget_failures()
-        locations = Locations(Path(folder) if folder else None, json.loads(models))
         specs = [row.spec for row in rows]
         return run_cells(store, specs, CellWork(locations), executor=executor, tries=tries, watch=watch)
 

@@ -18,6 +18,7 @@ from relprop.embedded import EMBEDDED
 from relprop.errors import InputError, RelpropError
 
 _RECIPE = "recipe:"
+_MODEL_FIELDS = ("weights", "judge")  # of a cell: what identifies its models
 _LEAST_FREE = 200 * 2**20  # bytes on the disk of the results
 
 
@@ -26,42 +27,57 @@ class SuitePlan:
     """The cells of a suite, and the facts about its models."""
 
     suite: Suite
+    tasks: list[SuiteTask]  # those that have cells
     specs: list[CellSpec]
     locations: Locations
     models: dict[str, ModelFacts]
 
-    @property
-    def tasks(self) -> list[SuiteTask]:
-        """The tasks that have cells: all, or those whose models need no training."""
-        return [task for task in self.suite.tasks if all(name in self.models for name in _models_of(task))]
-
 
 def plan_suite(
-    suite: Suite, folder: Path | None, *, progress: TrainingProgress | None = None, train: bool = True
+    suite: Suite,
+    folder: Path | None,
+    *,
+    tasks: Sequence[SuiteTask] | None = None,
+    progress: TrainingProgress | None = None,
+    train: bool = True,
 ) -> SuitePlan:
-    """Cut a suite into cells. All data is read first; then recipes are trained, unless they were before.
+    """Cut a suite, or some of its tasks, into cells. All data is read first; then recipes without a model are trained.
 
     Without `train`, tasks whose model is not trained yet are left out.
     """
-    samples: dict[str, tuple[Sequence[object], list[int]]] = {}
-    for task in suite.tasks:
-        with _naming(task):
-            kind = task_kind(task.kind)
-            kind.check_options(task)
-            every = kind.examples(suite.catalog, task, folder)
-            samples[task.name] = every, sample_indices(len(every), task.sample or suite.sample, suite.seed)
+    chosen = suite.tasks if tasks is None else tasks
+    samples = {task.name: _sample(suite, task, folder) for task in chosen}
     where: dict[str, str] = {}
     models: dict[str, ModelFacts] = {}
-    for task in suite.tasks:
+    for task in chosen:
         with _naming(task):
             for name in _models_of(task):
                 if name not in where and (train or not _untrained(suite, name, folder)):
                     where[name], models[name] = _prepare_model(suite, name, folder, progress)
-    plan = SuitePlan(suite, [], Locations(folder and folder.absolute(), where), models)
-    for task in plan.tasks:
+    ready = [task for task in chosen if all(name in models for name in _models_of(task))]
+    plan = SuitePlan(suite, ready, [], Locations(folder and folder.absolute(), where), models)
+    for task in ready:
         with _naming(task):
-            plan.specs.extend(_cells(suite, task, *samples[task.name], models))
+            plan.specs.extend(_cells(suite, task, *samples[task.name], _model_fields(task, models)))
     return plan
+
+
+def cells_without_models(suite: Suite, task: SuiteTask, folder: Path | None) -> list[CellSpec]:
+    """The cells of a task, without what identifies its models: known before these are trained."""
+    return list(_cells(suite, task, *_sample(suite, task, folder), {}))
+
+
+def without_models(spec: CellSpec) -> CellSpec:
+    return {name: value for name, value in spec.items() if name not in _MODEL_FIELDS}
+
+
+def _sample(suite: Suite, task: SuiteTask, folder: Path | None) -> tuple[Sequence[object], list[int]]:
+    """All examples of a task, and the indices of those that are measured."""
+    with _naming(task):
+        kind = task_kind(task.kind)
+        kind.check_options(task)
+        every = kind.examples(suite.catalog, task, folder)
+        return every, sample_indices(len(every), task.sample or suite.sample, suite.seed)
 
 
 def _models_of(task: SuiteTask) -> list[str]:
@@ -70,10 +86,11 @@ def _models_of(task: SuiteTask) -> list[str]:
     return [task.model] if judge is None else [task.model, str(judge)]
 
 
-def _judge_facts(task: SuiteTask, models: Mapping[str, ModelFacts]) -> dict[str, object]:
-    """How the judge was trained, if there is one: part of what identifies a cell."""
+def _model_fields(task: SuiteTask, models: Mapping[str, ModelFacts]) -> dict[str, object]:
+    """What identifies the models of a cell: the explained one's weights; and of a judge, how it was trained."""
+    weights = {"weights": models[task.model]["weights"]}
     if "judge" not in task.options:
-        return {}
+        return weights
     facts = models[str(task.options["judge"])]
     if not facts.get("hide"):
         raise InputError(
@@ -84,7 +101,7 @@ def _judge_facts(task: SuiteTask, models: Mapping[str, ModelFacts]) -> dict[str,
         raise InputError(
             f'the judge learned from "{replacement}" in place of hidden tokens, and the task has "{task.replacement}"'
         )
-    return {"judge": {"weights": facts["weights"], "hide": facts["hide"], "replacement": replacement}}
+    return {**weights, "judge": {"weights": facts["weights"], "hide": facts["hide"], "replacement": replacement}}
 
 
 def _untrained(suite: Suite, model: str, folder: Path | None) -> bool:
@@ -114,7 +131,7 @@ def _prepare_model(
 
 
 def _cells(
-    suite: Suite, task: SuiteTask, every: Sequence[object], chosen: list[int], models: Mapping[str, ModelFacts]
+    suite: Suite, task: SuiteTask, every: Sequence[object], chosen: list[int], model_fields: Mapping[str, object]
 ) -> Iterator[CellSpec]:
     common = {
         "task": asdict(task),
@@ -122,8 +139,7 @@ def _cells(
         "metrics": list(task.metrics or suite.metrics),
         "seed": suite.seed,
         "data": suite.catalog.dataset(task.data).settings() if task.data else None,
-        "weights": models[task.model]["weights"],
-        **_judge_facts(task, models),
+        **model_fields,
     }
     for k in range(0, len(chosen), task.chunk):
         part = chosen[k : k + task.chunk]

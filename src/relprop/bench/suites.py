@@ -94,6 +94,12 @@ class Suite:
     def methods_of(self, task: SuiteTask) -> tuple[Method, ...]:
         return tuple(one for one in self.methods if one.label not in task.without)
 
+    def tasks_named(self, names: Iterable[str]) -> tuple[SuiteTask, ...]:
+        """Tasks by name, in the order of the names; none named: all of them."""
+        known = {task.name: task for task in self.tasks}
+        _check_known(f"task of {self.name}", names := list(names), known)
+        return tuple(known[name] for name in dict.fromkeys(names)) or self.tasks
+
 
 def shipped_suites() -> dict[str, Path]:
     """The suites that come with relprop, by name."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +47,7 @@ def run(
     data: Annotated[
         Path | None, typer.Option(help="The folder of the datasets' files. Default: load them from the hub.")
     ] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only this task of the suite; may be repeated.")] = None,
     sample: Annotated[int | None, typer.Option(min=1, help="Number of examples of each dataset.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the sample.")] = None,
     workers: Workers = None,
@@ -55,29 +55,66 @@ def run(
     tries: Tries = 3,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check that every task can be run.")] = False,
 ) -> None:
-    """Run a suite. All data and tasks are checked first; models of recipes are trained once and kept."""
+    """Run a suite. All data and tasks are checked first; models of recipes are trained once and kept.
+
+    Tasks with a model come first; then each other model is trained, and its tasks are run. What a folder holds whole is
+    not run again, and needs no model.
+    """
     if data is not None and not data.is_dir():
         raise InputError(f'--data "{data}" is not a folder')
-    from relprop.bench.suite_folder import check_same_suite, record_plan
+    from relprop.bench.suite_folder import check_same_suite, record_plan, unfinished_tasks
     from relprop.bench.suite_plan import check_disk_space, check_tasks, plan_suite
     from relprop.bench.suites import read_suite
 
     read = read_suite(suite, sample, seed)
     check_disk_space(out)
     check_same_suite(out, read)
-    plan = plan_suite(read, data, train=False)
-    check_tasks(plan, plan.tasks, watch=lambda task: _print(f"checking {task}"))
-    untrained = [task for task in read.tasks if task not in plan.tasks]
+    named = read.tasks_named(task or ())
+    wanted = unfinished_tasks(out, read, named, data)
+    plan = plan_suite(read, data, tasks=wanted, train=False)
+    check_tasks(plan, plan.tasks, watch=lambda name: _print(f"checking {name}"))
+    untrained = [one for one in wanted if one not in plan.tasks]
     if dry_run:
-        after = f"; after training: {', '.join(task.name for task in untrained)}" if untrained else ""
-        _print(f"{len(plan.tasks)} tasks can be run, {len(plan.specs)} cells{after}")
+        groups = {"after training": untrained, "done": [one for one in named if one not in wanted]}
+        rest = [f"; {when}: {', '.join(one.name for one in group)}" for when, group in groups.items() if group]
+        _print(f"{len(plan.tasks)} tasks can be run, {len(plan.specs)} cells{''.join(rest)}")
         return
-    if untrained:
+    command = _command(suite, out, data, sample, seed)
+    executor = _executor(workers, ray)
+    complete = True
+    if plan.tasks or not untrained:
+        record_plan(plan, out, command)
+        complete = _work(out, executor, tries, again=False)
+    for one in untrained:
         with live_count("training") as show:
-            plan = plan_suite(read, data, progress=lambda *at: show(at[1], at[2], f"{at[0]}, loss {at[3]:.3f}"))
-        check_tasks(plan, untrained, watch=lambda task: _print(f"checking {task}"))
-    record_plan(plan, out, shlex.join(["relprop", *sys.argv[1:]]))
-    _work(out, _executor(workers, ray), tries, again=False)
+            plan = plan_suite(
+                read, data, tasks=[one], progress=lambda *at: show(at[1], at[2], f"{at[0]}, loss {at[3]:.3f}")
+            )
+        check_tasks(plan, plan.tasks, watch=lambda name: _print(f"checking {name}"))
+        record_plan(plan, out, command)
+        complete = _work(out, executor, tries, again=False)
+    if not complete:
+        raise typer.Exit(1)
+
+
+def _command(suite: str, out: Path, data: Path | None, sample: int | None, seed: int | None) -> str:
+    """The command that remakes the whole run, for its report: paths as seen from this folder."""
+    options = {
+        "--out": _seen_from_here(out),
+        "--data": data and _seen_from_here(data),
+        "--sample": sample,
+        "--seed": seed,
+    }
+    given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
+    named = suite if not Path(suite).is_file() else _seen_from_here(Path(suite))
+    return shlex.join(["relprop", "bench", "run", named, *given])
+
+
+def _seen_from_here(path: Path) -> str:
+    try:
+        return Path(os.path.relpath(path)).as_posix()
+    except ValueError:  # on another drive
+        return path.name
 
 
 @app.command()
@@ -95,7 +132,8 @@ def resume(
 
         if (found := rescue_results(folder)) is not None:
             _print(f'{found.kept} results are kept; the damaged file is now "{found.aside}"')
-    _work(folder, _executor(workers, ray), tries, again)
+    if not _work(folder, _executor(workers, ray), tries, again):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -180,7 +218,8 @@ def usable_cores() -> int:
     return len(own(0)) if own else os.cpu_count() or 1
 
 
-def _work(folder: Path, executor: Executor, tries: int, again: bool) -> None:
+def _work(folder: Path, executor: Executor, tries: int, again: bool) -> bool:
+    """Work on all planned cells; whether all of them are done."""
     from relprop.bench.suite_folder import resume_run
 
     try:
@@ -197,8 +236,7 @@ def _work(folder: Path, executor: Executor, tries: int, again: bool) -> None:
         places = row.spec["places"]
         _print(f'set aside: task "{row.spec["task"]["name"]}", examples {places[0]} to {places[-1]}: {row.error}')
     _print(f"{summary.done} cells done, {len(summary.quarantined)} set aside; see `relprop bench report {folder}`")
-    if not summary.complete:
-        raise typer.Exit(1)
+    return summary.complete
 
 
 def _print(line: str) -> None:
