@@ -4,6 +4,7 @@ import gzip
 import json
 import sys
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from relprop.bench.catalog import Catalog, shipped_catalog
 from relprop.bench.cell_work import align_labels
 from relprop.bench.datasets import Dataset, Example, content_digest
+from relprop.bench.recipes import model_folder
 from relprop.bench.suite_plan import check_disk_space, check_tasks, plan_suite, sample_indices
 from relprop.bench.suites import Suite, read_suite, shipped_suites, suite_from
 from relprop.errors import InputError, RelpropError, UnknownNameError
@@ -161,6 +163,8 @@ def test_shipped_suites_are_right(name):
         ({"samples": 3}, 'did you mean "sample"?'),
         ({"tasks": [{**TASK, "data": "review"}]}, 'dataset "review" is unknown; did you mean "reviews"?'),
         ({"tasks": [{**TASK, "model": "recipe:sst"}]}, 'recipe "sst" is unknown'),
+        ({"tasks": [{**TASK, "model": "recipe:sst@1"}]}, 'recipe "sst" is unknown'),
+        ({"tasks": [{**TASK, "model": "recipe:sst2@x"}]}, 'seed is a whole number, as in "sst2@1"; got "sst2@x"'),
         (
             {"tasks": [{**TASK, "explain": "truth"}]},
             "\"explain\" of task 1 of \"mine.toml\" should be 'label' or 'predicted', got 'truth'",
@@ -294,10 +298,16 @@ def test_a_digest_tells_texts_and_labels_apart():
     assert len(seen) == 4
 
 
+def test_a_recipe_with_another_seed_is_another_model_of_the_same_kind(tmp_path):
+    own = shipped_catalog()
+    first, second = own.recipe("sst2"), own.recipe("sst2@1")
+    assert (second.name, second.seed) == ("sst2@1", 1)
+    assert replace(second, name="sst2", seed=0) == first
+    assert model_folder(first, [], "minilm") != model_folder(second, [], "minilm")
+
+
 def test_recipes_that_start_from_each_other_are_refused():
     own = shipped_catalog()
-    from dataclasses import replace
-
     a, b = (replace(own.recipe("sst2"), name=name, start=f"recipe:{start}") for name, start in ("ab", "ba"))
     with pytest.raises(InputError, match="start from each other: a, b, a"):
         Catalog(own.data, {"a": a, "b": b}).train("a", None)

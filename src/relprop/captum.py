@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relprop.attribution import DEFAULT_METHOD, rules
+from relprop.attribution import rules
 from relprop.errors import InputError, RelpropError, RelpropWarning
 from relprop.rulebook.rulesets import RuleSet, log_outputs, ruleset
 
@@ -31,7 +31,7 @@ class LayerLRP(LayerGradientXActivation):  # type: ignore[misc]
         self,
         forward_func: Any,
         layer: nn.Module | list[nn.Module],
-        rules: str | RuleSet = DEFAULT_METHOD,
+        rules: str | RuleSet = "lrp_conservative",
         device_ids: list[int] | None = None,
     ) -> None:
         super().__init__(forward_func, layer, device_ids)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,9 +40,15 @@ class Catalog:
         return self.data[name]
 
     def recipe(self, name: str) -> Recipe:
-        if name not in self.recipes:
-            raise unknown_name("recipe", name, self.recipes)
-        return self.recipes[name]
+        """A recipe by name; "NAME@1" is the same recipe with seed 1, another model of the same kind."""
+        base, _, seed = name.partition("@")
+        if base not in self.recipes:
+            raise unknown_name("recipe", base, self.recipes)
+        if base == name:
+            return self.recipes[name]
+        if not seed.isdecimal():
+            raise InputError(f'a recipe\'s seed is a whole number, as in "{base}@1"; got "{name}"')
+        return replace(self.recipes[base], name=name, seed=int(seed))
 
     def train(
         self, name: str, folder: Path | None, progress: TrainingProgress | None = None

@@ -85,7 +85,7 @@ def explain(
     context: Annotated[
         str | None, typer.Option(help="The text that holds the answer, in place of the text itself.")
     ] = None,
-    method: Annotated[str, typer.Option(help="One of `relprop methods`.")] = "lrp_conservative",
+    method: Annotated[str | None, typer.Option(help="One of `relprop methods`. Default: the first of them.")] = None,
     compare: Annotated[
         str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")
     ] = None,
@@ -163,9 +163,10 @@ def _loaded(request: Request, made: Explainer | None) -> tuple[Explainer, list[s
         check_name(request.name)  # before torch is loaded, which takes seconds
     with loading_note("torch and transformers"):
         from relprop.explainer import Explainer
+        from relprop.methods import DEFAULT
         from relprop.registry import METHODS
 
-    given = request.compare.split(",") if request.compare else [request.method]
+    given = request.compare.split(",") if request.compare else [request.method or DEFAULT]
     methods = [METHODS[name.strip()].name for name in given]
     with loading_note(request.name):
         return Explainer(request.name) if made is None else made, methods

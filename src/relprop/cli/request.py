@@ -40,7 +40,7 @@ class Request:
     against: str | None
     question: str | None
     context: str | None
-    method: str
+    method: str | None
     compare: str | None
     target: list[str] | None
     words: bool

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
-import relprop.methods  # noqa: F401  (fills the registry)
 from relprop.errors import InputError
+from relprop.methods import DEFAULT  # and fills the registry
 from relprop.registry import METHODS
 
 USUAL_UNITS = 64  # of an input, by which the passes of methods are compared
@@ -88,6 +88,7 @@ def method_catalogue() -> list[dict[str, Any]]:
     return [
         {
             "name": record.name,
+            "default": record.name == DEFAULT,
             "family": record.family,
             "signed": record.signed,
             "ledger": "ledger" in record.options,

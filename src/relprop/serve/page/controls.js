@@ -7,7 +7,7 @@ import { visible } from './words.js';
 
 const MOST_WRITTEN = 200; // tokens, by the service
 export const EVERY = 'every'; // of several labels of one text
-const FIRST = ['lrp_conservative', 'gradient_x_input', 'rollout']; // chosen until the reader chooses
+const BESIDE = ['gradient_x_input', 'rollout']; // chosen beside the default until the reader chooses
 // By what a model reads: the names of its fields.
 const FIELDS = {
   texts: { text: 'Text', pair: 'Add a second text' },
@@ -45,7 +45,7 @@ export function fillMethods(methods) {
   byId('methods').replaceChildren(...families.map((family) =>
     make('fieldset', {}, make('legend', {}, family),
       ...methods.filter((method) => method.family === family).map(methodBox))));
-  choose(FIRST);
+  choose([...methods.filter((method) => method.default).map((method) => method.name), ...BESIDE]);
 }
 
 const methodBox = ({ name, summary, pairs_only: pairs }) =>
