@@ -86,6 +86,22 @@ def test_the_numbers_are_those_of_the_explanations(model: Path, tmp_path: Path, 
     assert set(found.seconds) == {method}
 
 
+def test_without_token_types_the_model_gets_none(model: Path, tmp_path: Path) -> None:
+    """As [Song24]'s code calls it. The same numbers by a model whose embeddings of both types are the first's."""
+    given = suite(model, tmp_path, QUESTIONS, ["attcat"], explain="label", options={"k": 2, "token_types": False})
+    found = worked(given, tmp_path)
+    same = Explainer(model)
+    types = same.model.bert.embeddings.token_type_embeddings.weight
+    with torch.no_grad():
+        types[1] = types[0]
+    expected = []
+    for place in found.examples:
+        row = QUESTIONS[place]
+        e = same((row["question"], row["context"]), target=answer(row), method="attcat")
+        expected.append(counted(e, *answer(row), 2)[0])
+    assert found.scores["attcat"]["hits"] == expected
+
+
 def test_the_predicted_answer_is_explained_and_the_right_one_counted(model: Path, tmp_path: Path) -> None:
     """Where the window that answers does not hold the right answer, there is no number."""
     found = worked(suite(model, tmp_path, QUESTIONS, ["lrp_ah_ln"], options={"k": 3}), tmp_path)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from relprop.bench.measurements import Measurements
 from relprop.bench.report import read_results
-from relprop.bench.report.claims import Claim, decide, read_claims
+from relprop.bench.report.claims import Claim, claims_page, decide, read_claims
 from relprop.bench.store import Store
 from relprop.bench.suites import read_suite
 from relprop.cli import app
@@ -21,10 +21,16 @@ CLAIM = Claim("Ali22", "table 1", "AH+LN is ahead", "ali22-text", "auac", "lrp_a
 LABELS = ("lrp_ah_ln", "gradient_x_input", "gae")
 
 
-def run(folder: Path, leads: dict[str, float], spread: float = 0.01, noisy: str = "") -> Path:
-    """Two tasks of forty examples, on which the method is ahead of each other one by a lead that varies."""
+def run(
+    folder: Path,
+    leads: dict[str, float],
+    spread: float = 0.01,
+    noisy: str = "",
+    names: tuple[str, ...] = ("SST-2", "IMDB"),
+) -> Path:
+    """Tasks of forty examples, on which the method is ahead of each other one by a lead that varies."""
     random = np.random.default_rng(0)
-    tasks = [{"name": name, "model": "sentiment"} for name in ("SST-2", "IMDB")]
+    tasks = [{"name": name, "model": "sentiment"} for name in names]
     suite = {
         "name": "ali22-text",
         "title": "Own",
@@ -73,6 +79,20 @@ def test_the_least_lead_decides(tmp_path: Path, leads: dict[str, float], verdict
     assert found.ours is not None
     assert found.lead.value == pytest.approx((found.ours[0] - found.ours[1]) / found.ours[1], rel=0.05, abs=0.002)
     assert (found.needed is None) == (verdict != "open")
+
+
+def test_the_lead_by_seed_is_of_the_tasks_that_have_two(tmp_path: Path) -> None:
+    found = decide(CLAIM, read_results(run(tmp_path / "one", {"gradient_x_input": 0.1, "gae": 0.05})))
+    assert found.seeds is None
+    names = ("SST-2", "IMDB", "SST-2, seed 1")
+    results = read_results(run(tmp_path / "two", {"gradient_x_input": 0.1, "gae": 0.05}, names=names))
+    found = decide(CLAIM, results)
+    assert found.lead is not None
+    assert found.seeds is not None
+    each = [decide(replace(CLAIM, tasks=(name,)), results).lead for name in names]
+    assert found.seeds == pytest.approx([each[0].value, each[2].value])  # type: ignore[union-attr]
+    assert found.lead.value == pytest.approx(np.mean([one.value for one in each]))  # type: ignore[union-attr]
+    assert f"by seed {found.seeds[0]:+.1%}, {found.seeds[1]:+.1%}" in claims_page([found], {})
 
 
 def test_a_lead_that_is_lost_counts_before_a_smaller_one_that_is_open(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("RELPROP_CACHE", str(tmp_path / "cache"))
     tokenizer = wordpiece()
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=64, **sizes))
     model.save_pretrained(tmp_path / "start")
     tokenizer.save_pretrained(tmp_path / "start")
@@ -107,6 +107,14 @@ def test_a_start_that_cannot_be_loaded_is_said_plainly(start, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="training cannot start from"):
         train_model(RECIPE, DATA, tmp_path, str(tmp_path / "empty"))
+
+
+def test_the_first_layers_of_a_start_alone(start, tmp_path):
+    folder, about = train_model(replace(RECIPE, layers=1, epochs=1), DATA, tmp_path, start)
+    model = BertForSequenceClassification.from_pretrained(folder)
+    assert (model.config.num_hidden_layers, about["layers"]) == (1, 1)
+    with pytest.raises(InputError, match=r"it has 2 layers, and \[recipe.reviews\] takes 3"):
+        train_model(replace(RECIPE, layers=3), DATA, tmp_path, start)
 
 
 def test_minilm_is_the_installed_package_or_the_hubs(monkeypatch):

@@ -13,6 +13,7 @@ from relprop.bench.catalog import Catalog, shipped_catalog
 from relprop.bench.cell_work import align_labels
 from relprop.bench.datasets import Dataset, Example, content_digest
 from relprop.bench.recipes import model_folder
+from relprop.bench.suite_folder import suite_table
 from relprop.bench.suite_plan import check_disk_space, check_tasks, plan_suite, sample_indices
 from relprop.bench.suites import Suite, read_suite, shipped_suites, suite_from
 from relprop.errors import InputError, RelpropError, UnknownNameError
@@ -304,6 +305,17 @@ def test_a_recipe_with_another_seed_is_another_model_of_the_same_kind(tmp_path):
     assert (second.name, second.seed) == ("sst2@1", 1)
     assert replace(second, name="sst2", seed=0) == first
     assert model_folder(first, [], "minilm") != model_folder(second, [], "minilm")
+
+
+def test_a_second_seed_gives_each_recipes_task_again(tmp_path):
+    trained = {**TASK, "name": "own", "model": "recipe:sst2", "sample": 9, "ceiling": 5, "show": 2}
+    once, twice = suite(tasks=[TASK, trained]), suite(tasks=[TASK, trained], second_seed=4)
+    assert [task.name for task in twice.tasks] == ["reviews", "own", "own, seed 1"]
+    assert twice.tasks[:2] == once.tasks
+    again = twice.tasks[2]
+    assert (again.model, again.sample, again.ceiling, again.show) == ("recipe:sst2@1", 4, 0, 0)
+    assert suite_table(once) != suite_table(twice)
+    assert "second_seed" not in suite_table(once)  # which results of before it would not know
 
 
 def test_recipes_that_start_from_each_other_are_refused():

@@ -241,7 +241,6 @@ def test_language_models_contrast_tokens():
         ({"target": "start"}, TargetError, 'target "start" is unknown'),
         ({"method": "attnlrp"}, UnknownNameError, 'method "attnlrp" is unknown; did you mean "attn_lrp"?'),
         ({"method": "magic"}, UnknownNameError, 'method "magic" is unknown'),
-        ({"method": None}, UnknownNameError, 'method "None" is unknown'),
         ({"steps": 3}, InputError, '"lrp_conservative" has no option "steps" (its options: at, checkpoint, ledger)'),
         ({"method": "random", "ledger": True}, InputError, 'method "random" has no option "ledger"'),
         ({"special": "hide"}, InputError, 'special is "keep" or "drop", got \'hide\''),

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 import relprop
 from models import CLASSIFIERS, tiny
 from relprop.attribution import attribute
+from relprop.embedded import EMBEDDED
 from relprop.errors import InputError
+from relprop.methods import default_method
 from relprop.targets import Several
 
 RULES = ("lrp_conservative", "lrp_carried", "lrp_softmax", "lrp_gamma", "attn_lrp")
@@ -80,7 +82,7 @@ def test_biases_are_those_above_each_block_averaged() -> None:
     """What the first block takes weighs half in a model of two; what lies above both weighs all."""
     model, inputs = tiny("BertForSequenceClassification")
     one = {name: value[:1] for name, value in inputs.items()}
-    first = attribute(model, one, 0, "lrp_conservative", ledger=True).ledger
+    first = attribute(model, one, 0, "lrp_carried", ledger=True).ledger
     mean = attribute(model, one, 0, "lrp_full", ledger=True).ledger
     assert first is not None
     assert mean is not None
@@ -203,9 +205,8 @@ def test_rows_that_are_no_longer_the_units_are_not_read(name: str) -> None:
     """Only the first block is read then, which gives the scores of the rules themselves; the result says so."""
     model = Moving(OTHER_ROWS[name])
     found = attribute(model, IDS, 0, "lrp_full")
+    assert torch.allclose(found.scores, attribute(model, IDS, 0, "lrp_carried").scores)
     assert found.place == {"input_ids": "block"}
-    assert torch.allclose(found.scores, attribute(model, IDS, 0, "lrp_conservative").scores)
-    assert any("is read at 1 of 3 blocks" in warning for warning in found.warnings)
 
 
 def test_a_path_around_a_block_input_is_seen() -> None:
@@ -220,8 +221,8 @@ def test_a_path_around_a_block_input_is_seen() -> None:
 
     model = Skipping(lambda x: x)
     found = attribute(model, IDS, 0, "lrp_full")
-    assert any("is read at 1 of 3 blocks" in warning for warning in found.warnings)
-    assert torch.allclose(found.scores, attribute(model, IDS, 0, "lrp_conservative").scores)
+    assert found.place == {"input_ids": "block"}
+    assert torch.allclose(found.scores, attribute(model, IDS, 0, "lrp_carried").scores)
 
 
 def test_parts_do_not_share_a_state() -> None:
@@ -239,3 +240,26 @@ def test_parts_do_not_share_a_state() -> None:
     assert found.ledger is not None
     assert found.ledger[0].closes(1e-10)
     assert not found.warnings
+
+
+def test_at_reads_one_place_in_place_of_every_block() -> None:
+    model, inputs = tiny("BertForSequenceClassification")
+    found = attribute(model, inputs, 0, "lrp_full", at="word_embeddings")
+    assert found.place == {"input_ids": "word_embeddings"}
+    own = attribute(model, inputs, 0, "lrp_carried", at="word_embeddings").scores
+    assert torch.allclose(found.scores, own)
+
+
+PET = EMBEDDED["pets"] / "samples" / "cat-and-dog.jpg"
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "method"),
+    [("sentiment", "a film", "lrp_conservative"), ("pets", PET, "lrp_full"), ("molecules", "CCO", "lrp_conservative")],
+    ids=["text", "picture", "molecule"],
+)
+def test_the_default_goes_by_what_a_model_reads(model: str, given: object, method: str) -> None:
+    explainer = relprop.Explainer(model)
+    assert explainer(given).method == explainer(given, method=None).method == method
+    assert [one.method for one in explainer(given, method=[method])] == [method]
+    assert default_method(explainer.reader.name) == method

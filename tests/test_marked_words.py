@@ -149,7 +149,7 @@ def test_recipes_may_start_from_an_embedded_model() -> None:
 
 def test_the_shipped_shortcuts_ask_for_every_way_of_lrp_full() -> None:
     own = [(one.method, one.options.get("rules")) for one in read_suite("shortcuts").methods]
-    assert {("lrp_full", None), ("lrp_full", "lrp_carried"), ("lrp_full", "attn_lrp")} <= set(own)
+    assert {("lrp_full", "lrp_conservative"), ("lrp_full", "lrp_carried"), ("lrp_full", "attn_lrp")} <= set(own)
 
 
 # AOPC between its limits

@@ -32,7 +32,7 @@ REFUSED = {
     "graph": "empty, open ring, half a character, branches, long, categories beyond, negative categories, "
     "unknown bonds, too many nodes, a list with a wrong one",
     "question": "no context, empty question, bytes, uneven, halves, answer not there, characters beyond",
-    "option": "target beyond, NaN, bytes, method None, max_length text, batch_size float, special 3",
+    "option": "target beyond, NaN, bytes, max_length text, batch_size float, special 3",
 }  # fmt: skip
 
 

@@ -138,6 +138,7 @@ def test_models_are_listed_and_told_about(live: Live) -> None:
     }  # fmt: skip
     assert kinds["lm"]["labels"] == []
     assert kinds["graphs"]["labels"] == ["no", "yes"]
+    assert [kinds[name]["default_method"] for name in ("vit", "graphs")] == ["lrp_full", "lrp_conservative"]
     assert live.get("/v2/models/bert/ready").json == {"name": "bert", "ready": True}
 
 

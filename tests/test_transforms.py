@@ -51,7 +51,7 @@ def test_a_transform_reads_pictures() -> None:
     found = explainer(PICTURE, target=1)
     pixels = transform(PICTURE)[None]
     assert found.value == pytest.approx(model(pixels)[0, 1].item(), abs=1e-6)
-    own = relprop.attribute(model, {"x": pixels}, 1)
+    own = relprop.attribute(model, {"x": pixels}, 1, "lrp_full")
     assert found.part.name == "x"
     assert found.part.scores.shape == (4, 4)
     assert found.accounted == pytest.approx(own.scores.sum().item(), abs=1e-5)

@@ -16,6 +16,7 @@ from PIL import Image
 
 import relprop
 from relprop.embedded import EMBEDDED
+from relprop.methods import default_method
 
 SAMPLES = EMBEDDED["pets"] / "samples"
 CATS = tuple(sorted(path.name for path in SAMPLES.glob("[A-Z]*.jpg")))  # breeds of cats are written with capitals
@@ -24,7 +25,7 @@ HALVES = ("Russian_Blue_76.jpg", "shiba_inu_44.jpg")
 SAMPLE = SAMPLES / "cat-and-dog.jpg"
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "images" / "cat-and-dog.jpg"
 SIDE = 224
-METHODS = ["lrp_conservative", "rollout"]
+METHODS = [default_method("images"), "rollout"]
 
 
 def join(halves: tuple[str, str] = HALVES) -> Image.Image:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
-from relprop.attribution import DEFAULT_METHOD, attribute, ledger_of, warn_of, with_warnings
+from relprop.attribution import attribute, ledger_of, warn_of, with_warnings
 from relprop.encoders.wrapped import as_encoder, own_model
 from relprop.engine.model_call import labels_of
 from relprop.engine.pass_cache import shared_passes
@@ -20,6 +20,7 @@ from relprop.errors import InputError, TargetError
 from relprop.explanation import Explanation
 from relprop.listing import as_list
 from relprop.loading import load, load_processor, pipeline_processor, stamp
+from relprop.methods import default_method
 from relprop.model_config import model_name
 from relprop.progress import tracked
 from relprop.readers import Reader, read_all, reader_of
@@ -101,15 +102,15 @@ class Explainer:
     @overload
     def __call__(self, given: Examples, *, method: list[str], **options: Any) -> list[list[Explanation]]: ...
     @overload
-    def __call__(self, given: Examples, *, method: str = ..., **options: Any) -> list[Explanation]: ...
+    def __call__(self, given: Examples, *, method: str | None = ..., **options: Any) -> list[Explanation]: ...
     @overload
     def __call__(self, *, question: list[str], method: list[str], **options: Any) -> list[list[Explanation]]: ...
     @overload
-    def __call__(self, *, question: list[str], method: str = ..., **options: Any) -> list[Explanation]: ...
+    def __call__(self, *, question: list[str], method: str | None = ..., **options: Any) -> list[Explanation]: ...
     @overload
     def __call__(self, given: Any = ..., *, method: list[str], **options: Any) -> list[Explanation]: ...
     @overload
-    def __call__(self, given: Any = ..., *, method: str = ..., **options: Any) -> Explanation: ...
+    def __call__(self, given: Any = ..., *, method: str | None = ..., **options: Any) -> Explanation: ...
     def __call__(
         self,
         given: object = None,
@@ -120,7 +121,7 @@ class Explainer:
         continuation: str | None = None,
         against: int | str | None = None,
         target: object = None,
-        method: str | list[str] = DEFAULT_METHOD,
+        method: str | list[str] | None = None,
         batch_size: int = 32,
         ledger: bool | None = None,
         special: str = "keep",
@@ -135,9 +136,9 @@ class Explainer:
 
         An image is a path, a picture or an array; a graph is a `Graph`, a SMILES, or one of networkx or of PyTorch
         Geometric. Returns an `Explanation`, or a list of them for a list, in the order given. A list of methods gives
-        a list, one per method, in place of each explanation; they share passes where they can. `target`: a class index
-        or name, None for the prediction, a pair for a difference; for a list also a list with one target each; a list
-        of labels of one text, where it may have several.
+        a list, one per method, in place of each explanation; they share passes where they can; None is the default.
+        `target`: a class index or name, None for the prediction, a pair for a difference; for a list also a list with
+        one target each; a list of labels of one text, where it may have several.
 
         Words that are split before: `WordList([...])`. Multiple choice: `(text, [choice, ...])`; `target` is a choice,
         by its index or text, or a pair. Encoders compare a pair of texts; `target` is "cosine", "dot" or "maxsim".
@@ -159,6 +160,7 @@ class Explainer:
         """
         if question is not None or context is not None:
             given = self._question(given, question, context)
+        method = default_method(self.reader.name) if method is None else method
         methods = list(method) if isinstance(method, list | tuple) else [method]
         one = getattr(self.reader, "is_one", None)  # a list of pictures is one video, and one of messages a chat
         several = None if one is not None and one(given) else as_list(given)
@@ -385,11 +387,11 @@ def _explainer(model: Any, tokenizer: Any) -> Explainer:
 @overload
 def explain(text: Examples, *, method: list[str], **options: Any) -> list[list[Explanation]]: ...
 @overload
-def explain(text: Examples, *, method: str = ..., **options: Any) -> list[Explanation]: ...
+def explain(text: Examples, *, method: str | None = ..., **options: Any) -> list[Explanation]: ...
 @overload
 def explain(text: Any = ..., *, method: list[str], **options: Any) -> list[Explanation]: ...
 @overload
-def explain(text: Any = ..., *, method: str = ..., **options: Any) -> Explanation: ...
+def explain(text: Any = ..., *, method: str | None = ..., **options: Any) -> Explanation: ...
 def explain(text: Any = None, *, model: Any = "sentiment", tokenizer: Any = None, **options: Any) -> Any:
     """Explain with a model, by default the embedded one of sentiment: no download.
 

@@ -60,10 +60,11 @@ class Recipe:
     least_accuracy: float = 0.0  # on the test split: a model that is less accurate is refused
     hide: float = 0.0  # each token of a text is hidden with this probability, anew in every step
     replacement: Literal["mask", "unk"] = "mask"  # what a hidden token becomes
+    layers: int = 0  # only the first so many of the start's; 0: all
 
     def settings(self) -> dict[str, Any]:
         """All fields; newer ones only where they are set, as trained models are identified by them."""
-        newer = {"config": {}, "least_accuracy": 0.0, "hide": 0.0, "replacement": "mask"}
+        newer = {"config": {}, "least_accuracy": 0.0, "hide": 0.0, "replacement": "mask", "layers": 0}
         return {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
 
 
@@ -99,7 +100,9 @@ def train_model(
         out.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         task = training_task_for(data, examples)
-        model, processor = _new_model(recipe, task, data, examples) if recipe.config else _load_start(start, task, data)
+        model, processor = (
+            _new_model(recipe, task, data, examples) if recipe.config else _load_start(start, recipe, task, data)
+        )
         _fit(model, processor, recipe, task, examples, out, progress)
         held_out = {split: data.examples(split, folder)[:_MOST_EVALUATED] for split in data.splits if split != "train"}
         scores = {split: task.evaluate(model, processor, some, recipe.max_length) for split, some in held_out.items()}
@@ -153,18 +156,25 @@ def _new_model(
     return model, processor
 
 
-def _load_start(start: str, task: TrainingTask, data: Dataset) -> tuple[PreTrainedModel, Processor]:
+def _load_start(start: str, recipe: Recipe, task: TrainingTask, data: Dataset) -> tuple[PreTrainedModel, Processor]:
     import transformers
-    from transformers import logging
+    from transformers import AutoConfig, logging
 
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # no warning that the head is new
     try:
         processor = task.load_processor(start)
+        fewer = {}
+        if recipe.layers:
+            found = AutoConfig.from_pretrained(start, trust_remote_code=False).num_hidden_layers
+            if not 0 < recipe.layers <= found:
+                raise ValueError(f"it has {found} layers, and [recipe.{recipe.name}] takes {recipe.layers}")
+            fewer["num_hidden_layers"] = recipe.layers
         torch.manual_seed(0)
         model = getattr(transformers, task.head).from_pretrained(
             start,
             **task.settings(data),
+            **fewer,
             dtype=torch.float32,
             use_safetensors=True,
             ignore_mismatched_sizes=True,

@@ -124,11 +124,11 @@ def _described(suite: Suite) -> str:
 
 
 def suite_table(suite: Suite) -> dict[str, object]:
-    """A suite as a table, without its catalog."""
+    """A suite as a table, without its catalog, and without a second seed, for which it has tasks."""
     return {
         one.name: [asdict(part) for part in value] if one.name in ("methods", "tasks", "tables") else value
         for one in fields(suite)
-        if one.name != "catalog" and (value := getattr(suite, one.name)) is not None
+        if one.name not in ("catalog", "second_seed") and (value := getattr(suite, one.name)) is not None
     }
 
 

@@ -16,6 +16,8 @@ from relprop.metrics import METRICS
 from relprop.registry import METHODS
 
 FOLDER = Path(__file__).parent / "suites"
+_OTHER_SEED = 1
+SECOND = f", seed {_OTHER_SEED}"  # ends the name of a task whose model was trained with another seed
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Suite:
     about: str = ""
     sample: int = 100
     seed: int = 0
+    second_seed: int = 0  # each recipe's model is trained once more with another seed, and measured on so many examples
     catalog: Catalog = field(default_factory=lambda: with_shipped(Catalog({}, {})))
 
     def methods_of(self, task: SuiteTask) -> tuple[Method, ...]:
@@ -134,10 +137,31 @@ def suite_from(tables: Mapping[str, Any], name: str, where: str) -> Suite:
     rest = {key: value for key, value in tables.items() if key not in ("data", "recipe")}
     suite = validated(Suite, {"name": name, **rest, "methods": methods}, where)
     suite = replace(
-        suite, methods=tuple(map(_labelled, suite.methods)), catalog=with_shipped(catalog_of(tables, where))
+        suite,
+        methods=tuple(map(_labelled, suite.methods)),
+        tasks=(*suite.tasks, *_second_models(suite)),
+        catalog=with_shipped(catalog_of(tables, where)),
     )
     _check_names(suite, where)
     return suite
+
+
+def _second_models(suite: Suite) -> tuple[SuiteTask, ...]:
+    """The tasks of recipes again, with models of another seed: what is the model's, and what the method's?"""
+    if not suite.second_seed:
+        return ()
+    return tuple(
+        replace(
+            task,
+            name=task.name + SECOND,
+            model=f"{task.model}@{_OTHER_SEED}",
+            sample=suite.second_seed,
+            ceiling=0,
+            show=0,
+        )
+        for task in suite.tasks
+        if task.model.startswith("recipe:")
+    )
 
 
 def _labelled(one: Method) -> Method:

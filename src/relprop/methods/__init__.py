@@ -13,6 +13,8 @@ from typing import Any, overload
 from relprop.registry import METHODS, Record, RecordList
 
 DEFAULT = "lrp_conservative"
+# By what a model reads, where it is another: docs/decisions/0029-the-default-of-pictures.md
+_OTHER_DEFAULTS = {"images": "lrp_full"}
 
 _METHODS_OF = {
     "attention": "attention_last rollout gae cam grad_cam grad_sam attcat",
@@ -29,6 +31,11 @@ for _module, _names in _METHODS_OF.items():
     METHODS.homes |= dict.fromkeys(_names.split(), f"{__name__}.{_module}")
 # Of two texts, not of any input.
 METHODS.special_homes |= {"bilrp": f"{__name__}.similarity"}
+
+
+def default_method(reads: str) -> str:
+    """The method that is taken where none is named, by what a model reads ("texts", "images", "graphs", ...)."""
+    return _OTHER_DEFAULTS.get(reads, DEFAULT)
 
 
 class _CallableModule(ModuleType):

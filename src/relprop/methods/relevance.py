@@ -138,23 +138,24 @@ def lrp_full(
     inputs: Inputs,
     target: Any,
     *,
-    rules: str = "lrp_conservative",
+    rules: str = "lrp_carried",
+    at: At | None = None,
     checkpoint: bool = False,
     ledger: bool = False,
 ) -> Attribution:
-    """Mean over blocks of input x gradient at every block's input, under conservative rules.
+    """Mean over blocks of input x gradient at every block's input, under conservative rules. The default of pictures.
 
     s_j = (1/B) sum_b sum_d h_b,jd * dy/dh_b,jd with h_b the input of block b, from one backward pass. `rules` names a
-    rule set whose backward pass carries the gradient. Only block inputs whose rows are shown to be the units count;
-    those of a decoder hold the encoder's units too after its first block. Biases are averaged likewise: the ledger
-    closes.
+    rule set whose backward pass carries the gradient. Only block inputs whose rows are shown to be the units count,
+    and the attribution's `place` says how many; those of a decoder hold the encoder's units too after its first block.
+    Biases are averaged likewise: the ledger closes. `at` names one place to be read in place of every block.
     """
     chosen = rulesets.ruleset(rules)
     if chosen.carries != "gradient":
         fitting = ", ".join(name for name, one in rulesets.RULESETS.items() if one.carries == "gradient")
         raise InputError(f'rules="{rules}" carries relevance, which blocks cannot share; take one of {fitting}')
     return input_relevance(
-        model, inputs, target, chosen, "lrp_full", at=None, checkpoint=checkpoint, ledger=ledger, every_block=True
+        model, inputs, target, chosen, "lrp_full", at=at, checkpoint=checkpoint, ledger=ledger, every_block=at is None
     )
 
 

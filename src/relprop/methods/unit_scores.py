@@ -76,31 +76,23 @@ def attribution(flow: Flow, method: str, parts: Parts, chosen: ChosenTarget | No
     if flow.double:
         parts = {name: scores.to(chosen.value.dtype) for name, scores in parts.items()}
         more = {name: one.to(chosen.value.dtype) if isinstance(one, Tensor) else one for name, one in more.items()}
-    own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *_unread_blocks(flow), *lost, *hidden)}
+    own = {"place": place, "windows": windows, "warnings": (*flow.warnings, *lost, *hidden)}
     return Attribution(parts, chosen.value, chosen.names, method, chosen.rows, **{**own, **more})
 
 
 def _places(flow: Flow) -> list[str]:
-    """Per source where it was read."""
+    """Per source where it was read; at how many blocks, where it was to be read at every one."""
     if flow.block_rows is None:
         return [source.place for source in flow.sources]
-    return [
-        source.place if count == 1 else f"{count} blocks"
-        for source, count in zip(flow.sources, flow.block_rows.states, strict=True)
-    ]
-
-
-def _unread_blocks(flow: Flow) -> list[str]:
-    """One sentence per part that was to be read at every block and could not be."""
-    if flow.block_rows is None:
-        return []
     each = zip(flow.sources, flow.block_rows.states, flow.block_rows.unread, strict=True)
-    return [
-        f'"{source.part}" is read at {count} of {count + unread} blocks: at the others rows could not be shown to be '
-        "its units"
-        for source, count, unread in each
-        if unread
-    ]
+    return [_place_of(source.place, count, unread) for source, count, unread in each]
+
+
+def _place_of(first: str, count: int, unread: int) -> str:
+    """`unread`: blocks where rows could not be shown to be the units."""
+    if count == 1:
+        return first
+    return f"{count} of {count + unread} blocks" if unread else f"{count} blocks"
 
 
 def _parts_without_score(flow: Flow, parts: Parts, compared: bool) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
-from relprop.attribution import DEFAULT_METHOD
 from relprop.errors import InputError, RelpropError
 from relprop.registry import METHODS
 from relprop.serve.instances import INSTANCE_SCHEMA, ExplainerInput, explainer_input
@@ -29,7 +28,9 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    method: str | None = Field(None, description=f"Default: {DEFAULT_METHOD}.", json_schema_extra=METHOD_SCHEMA)
+    method: str | None = Field(
+        None, description="Default: the model's `default_method`.", json_schema_extra=METHOD_SCHEMA
+    )
     methods: list[str] | None = Field(
         None,
         min_length=1,
@@ -113,13 +114,13 @@ def validated_body(kind: type[BodyKind], content: bytes) -> BodyKind:
         raise RefusedError(status, f"{where}: {first['msg']}" if where else first["msg"]) from None
 
 
-def explain_request(parameters: Parameters) -> ExplainRequest:
-    """The request, checked against the registry."""
+def explain_request(parameters: Parameters, default: str) -> ExplainRequest:
+    """The request, checked against the registry. `default`: the method where none is named."""
     if parameters.target is not None and parameters.labels is not None:
         raise InputError('give either "target" or "labels", not both')
     if parameters.method is not None and parameters.methods is not None:
         raise InputError('give either "method" or "methods", not both')
-    names = parameters.methods or [parameters.method or DEFAULT_METHOD]
+    names = parameters.methods or [parameters.method or default]
     methods = tuple(METHODS[name].name for name in names)
     if len(set(methods)) < len(methods):
         raise InputError("a method is named twice")

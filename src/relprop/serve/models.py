@@ -13,6 +13,7 @@ from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
 from relprop.heads import Heads, known_heads
+from relprop.methods import default_method
 from relprop.model_config import config_value
 from relprop.readers.document import DocumentReader
 from relprop.readers.image_text import ImageTextReader
@@ -98,6 +99,11 @@ class ServedModel:
             return "two_texts"
         return "choices" if isinstance(task, ChoiceScore) else task.name
 
+    @property
+    def default_method(self) -> str:
+        """The method that explains it where none is named."""
+        return default_method(self.explainer.reader.name)
+
     def description(self) -> dict[str, Any]:
         """For KServe the name and whether it is ready; for the page its kind of input, classes and heads."""
         about: dict[str, Any] = {"name": self.name, "ready": self.problem is None}
@@ -115,7 +121,7 @@ class ServedModel:
         samples = picture_samples(self._source) if sees else []
         if self.kind == "masks" and isinstance(self.explainer.reader, TextReader):
             about["mask"] = self.explainer.reader.tokenizer.mask_token
-        about |= {"at": self._at, "paired": isinstance(task, NextSentence)}
+        about |= {"at": self._at, "paired": isinstance(task, NextSentence), "default_method": self.default_method}
         return {**about, "writes": self._writes, "samples": samples}
 
     @property

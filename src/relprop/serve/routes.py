@@ -137,7 +137,7 @@ async def explain(request: Request, name: str) -> Response:
     body = await _json_body(request, Body)
     several, words = body.parameters.methods is not None, body.parameters.words
     write = partial(explanations_json, words=words, several=several)
-    asked = await _read(request, explain_request, body.parameters)
+    asked = await _read(request, explain_request, body.parameters, service_of(request).model(name).default_method)
     return await _response(request, name, body, asked, write)
 
 
@@ -145,7 +145,8 @@ async def explain(request: Request, name: str) -> Response:
 async def render(request: Request, name: str) -> Response:
     """The explanations as a file."""
     body = await _json_body(request, RenderBody)
-    asked, form = await _read(request, explain_request, body.parameters), body.format
+    default, form = service_of(request).model(name).default_method, body.format
+    asked = await _read(request, explain_request, body.parameters, default)
     check_count(body, len(asked.methods), service_of(request).limits.drawings)
     write = partial(explanations_file, words=body.parameters.words, form=form)
     response = await _response(request, name, body, asked, write, draws=True)

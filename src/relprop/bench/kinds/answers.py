@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from relprop.bench.kinds.task_kind import CellJob, TaskKind
 from relprop.bench.measurements import Measurements
 from relprop.bench.suites import SuiteTask
 from relprop.errors import InputError
+from relprop.explainer import Explainer
 from relprop.metrics import precision_at_k
 from relprop.metrics.score_arrays import Bools
 from relprop.readers.context_windows import context_windows
@@ -29,7 +32,10 @@ class AnswerTokens(TaskKind):
     """The tokens of the right answer, among all tokens of the window that is explained."""
 
     metrics = ("precision_at_k", "pooled_recall_at_k")
-    options = ("k",)
+    options = (
+        "k",
+        "token_types",
+    )  # token_types = false: question and context are read as one text, as in [Song24]'s code
 
     def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[AnsweredQuestion]:
         """The questions that have an answer."""
@@ -43,6 +49,8 @@ class AnswerTokens(TaskKind):
 
     def measure(self, job: CellJob) -> Measurements:
         k = int(job.task.options.get("k", K))
+        if not job.task.options.get("token_types", True):
+            job = replace(job, explainer=_without_token_types(job.explainer))
         task = job.explainer.task
         if not isinstance(task, AnswerSpan):
             raise InputError(f'"{job.task.model}" answers no questions: it has no question-answering head')
@@ -58,6 +66,15 @@ class AnswerTokens(TaskKind):
                         shown = batch.explanation(found, i)
                         whole.exhibits.append(text_exhibit(shown, job.places[batch.numbers[i]], method.label))
         return whole
+
+
+def _without_token_types(explainer: Explainer) -> Explainer:
+    """The same model, with a tokenizer that does not tell it which text a token is from."""
+    tokenizer = deepcopy(explainer.tokenizer)
+    if "token_type_ids" not in tokenizer.model_input_names:
+        raise InputError("the model's tokenizer gives no token types that could be left out")
+    tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
+    return Explainer(explainer.model, tokenizer)
 
 
 def _targets(job: CellJob, task: AnswerSpan) -> list[tuple[int, int] | None] | None:

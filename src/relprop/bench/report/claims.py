@@ -20,7 +20,7 @@ import numpy as np
 from relprop.bench.report.comparison import PaperComparison, compare, shown_tasks
 from relprop.bench.report.results import Results
 from relprop.bench.settings import NOTHING_ELSE, validated
-from relprop.bench.suites import Table
+from relprop.bench.suites import SECOND, Table
 from relprop.bootstrap import Estimate
 from relprop.errors import InputError
 
@@ -57,6 +57,7 @@ class Decision:
     tasks: int = 0
     ours: tuple[float, float] | None = None  # of the method and of the other, averaged over the tasks
     published: tuple[float, float] | None = None
+    seeds: tuple[float, float] | None = None  # the lead with the models of either seed, where there are two
 
     @property
     def needed(self) -> int | None:
@@ -118,7 +119,13 @@ def _against(claim: Claim, other: str, compared: Sequence[PaperComparison]) -> D
         len(both),
         _means([(one.ours[claim.method].value, one.ours[other].value) for one in both]),
         _means([(float(one.paper[claim.method]), float(one.paper[other])) for one in known]),
+        _means(_lead_by_seed({one.task: share.value for one, share in zip(both, shares, strict=True)})),
     )
+
+
+def _lead_by_seed(leads: Mapping[str, float]) -> list[tuple[float, float]]:
+    """The leads with the model of either seed, for each task that has two."""
+    return [(leads[task], leads[task + SECOND]) for task in leads if task + SECOND in leads]
 
 
 def _mean(estimates: Sequence[Estimate]) -> Estimate:
@@ -144,7 +151,8 @@ _SUMMARY = (
     "Written by `relprop bench claims`. Of {all} claims {holds} hold, {does_not} do not, {open} are open and {not_run} "
     "have not been run. Numbers are means over the tasks of the suite: the method's, then that of the strongest of "
     "those it is said to be ahead of. The lead is paired, example by example, as a share of the other's number, with "
-    "its 95 % bootstrap interval; tasks where it is decided by itself are counted."
+    "its 95 % bootstrap interval; tasks where it is decided by itself are counted, and where models were trained with "
+    "two seeds the lead is given for each."
 )
 
 
@@ -171,7 +179,8 @@ def _lead(one: Decision) -> str:
         return ""
     low, high = one.lead.interval()
     counts = f"; better on {one.better} of {one.tasks} tasks, worse on {one.worse}" if one.tasks > 1 else ""
-    return f"{one.lead.value:+.1%} ({low:+.1%} to {high:+.1%}){counts}"
+    seeds = "" if one.seeds is None else f"; by seed {one.seeds[0]:+.1%}, {one.seeds[1]:+.1%}"
+    return f"{one.lead.value:+.1%} ({low:+.1%} to {high:+.1%}){counts}{seeds}"
 
 
 def _numbers(pair: tuple[float, float] | None) -> str:

@@ -45,7 +45,6 @@ export function fillMethods(methods) {
   byId('methods').replaceChildren(...families.map((family) =>
     make('fieldset', {}, make('legend', {}, family),
       ...methods.filter((method) => method.family === family).map(methodBox))));
-  choose([...methods.filter((method) => method.default).map((method) => method.name), ...BESIDE]);
 }
 
 const methodBox = ({ name, summary, pairs_only: pairs }) =>
@@ -56,6 +55,7 @@ const boxes = () => [...byId('methods').querySelectorAll('input')];
 
 let known = new Map(); // the methods by name, as the service tells them
 let order = []; // of the chosen methods: as they were chosen
+let preset = []; // those that the page chose itself
 
 function choose(names) {
   for (const box of boxes()) box.checked = names.includes(box.value);
@@ -89,11 +89,13 @@ export function fit(about) {
   byId('pair-fold').open = needsPair(about) || Boolean(byId('pair').value);
   fitTargets(about);
   fitPlaces(about);
-  fitMethods(kind === 'two_texts');
+  fitMethods(about);
 }
 
-/** Methods of pairs are for models that compare two texts. */
-function fitMethods(pairs) {
+/** The model's default, until the reader chooses. Methods of pairs are for models that compare two texts. */
+function fitMethods({ kind, default_method: own }) {
+  const pairs = kind === 'two_texts';
+  if (`${order}` === `${preset}`) choose(preset = [own, ...BESIDE]);
   for (const box of boxes().filter((one) => 'pairs' in one.dataset)) {
     box.closest('fieldset').hidden = !pairs;
     box.checked = box.checked && pairs;
