@@ -44,7 +44,7 @@ class _State:
 
 @dataclass(frozen=True)
 class RowRelevance:
-    """Per source: the mean over its states of the relevance of each row."""
+    """Per source: the relevance of each row, over its states."""
 
     rows: tuple[Tensor, ...]
     states: tuple[int, ...]  # how many, that of the source itself included
@@ -58,9 +58,15 @@ def stacked(each: Sequence[RowRelevance]) -> RowRelevance:
 
 
 class BlockStates(Observer):
-    """Finds the inputs of all blocks and reads relevance there. The rules must carry the gradient."""
+    """Finds the inputs of all blocks and reads relevance there. The rules must carry the gradient.
 
-    def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], placed: Sequence[Source]) -> None:
+    `share` is that of the mean over all states; the rest is what the source's own state has.
+    """
+
+    def __init__(
+        self, model: nn.Module, blocks: Sequence[nn.Module], placed: Sequence[Source], share: float = 1.0
+    ) -> None:
+        self._share = share
         self._blocks = {id(block) for stack in (blocks, *stacks(model)) for block in stack}
         self._sources = placed  # grows while the model runs
         self._block_frame: FrameType | None = None
@@ -110,7 +116,7 @@ class BlockStates(Observer):
     # Between the passes.
 
     def finish(self, value: Tensor) -> Callable[[Any], float]:
-        """Decide which states are read. Returns for a call, by its node, the share of the states that lie below it.
+        """Decide which states are read. Returns for a call, by its node, how much the states below it weigh.
 
         What a call takes is missing at these states only: the mean of what all states miss has this share of it.
         """
@@ -135,7 +141,8 @@ class BlockStates(Observer):
             if own == 0 or own & (own - 1):
                 return 1.0
             states = passed[own.bit_length() - 1]
-            return (1 + sum(number < graph.number(node) for number in states)) / (1 + len(states))
+            below = (1 + sum(number < graph.number(node) for number in states)) / (1 + len(states))
+            return 1 - self._share + self._share * below
 
         return share_below
 
@@ -158,7 +165,7 @@ class BlockStates(Observer):
     # The backward pass.
 
     def relevance(self, at_sources: Sequence[Tensor]) -> RowRelevance:
-        """The mean over all states, given the relevance of each row at the sources; for the latest backward pass."""
+        """Over all states, given the relevance of each row at the sources; for the latest backward pass."""
         total, count = list(at_sources), [1] * len(at_sources)
         for state in self._states:
             if state.read and state.carried is not None and state.order is not None:
@@ -168,8 +175,9 @@ class BlockStates(Observer):
                     own = torch.zeros_like(state.arrived).index_copy(0, state.order, state.arrived)
                     total[number] = total[number] + own.to(total[number])
                     state.arrived = None
-        means = tuple(one / number for one, number in zip(total, count, strict=True))
-        return RowRelevance(means, tuple(count), tuple(self._unread))
+        means = [one / number for one, number in zip(total, count, strict=True)]
+        rows = tuple(torch.lerp(own, mean, self._share) for own, mean in zip(at_sources, means, strict=True))
+        return RowRelevance(rows, tuple(count), tuple(self._unread))
 
     def release(self) -> None:
         """After the last backward pass."""

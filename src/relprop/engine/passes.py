@@ -63,7 +63,7 @@ class _PassOptions:
     two_way: bool
     checkpoint: bool
     ledger: bool
-    every_block: bool = False
+    block_share: float = 0.0
     gradients: CapturedMaps | None = None  # of an earlier pass that carried the gradient
     double: bool = False
     gates: OutputGates | None = None  # looked for at the end of the model
@@ -82,7 +82,7 @@ def propagate(
     two_way: bool = False,
     checkpoint: bool = False,
     ledger: bool = False,
-    every_block: bool = False,
+    block_share: float = 0.0,
     double: bool = False,
 ) -> Flow:
     """Run `model(**inputs)` under `rules` and let the target flow back to the place where scores are read.
@@ -90,13 +90,14 @@ def propagate(
     `at`: the first block's input ("block"), the "word_embeddings", or the model's float "input"; None takes the first
     of these that can be shown to hold the units. `capture` says what to keep of attention. `two_way`:
     relevance-carrying rules also let the gradient flow back, from the same forward pass where the model allows it.
-    `every_block` reads the relevance of rows at every block too. `double`: a model in float32 is run in float64, for
+    `block_share`: the share of the mean over all blocks in the relevance of rows, beside what is read at the place
+    itself. `double`: a model in float32 is run in float64, for
     rules that magnify rounding errors.
     """
     double = double and in_single_precision(model)
-    options = _PassOptions(rules, at, edit, capture, two_way, checkpoint, ledger, every_block, double=double)
+    options = _PassOptions(rules, at, edit, capture, two_way, checkpoint, ledger, block_share, double=double)
     shareable = edit is None and not (capture is not None and capture.heads) and not (checkpoint or ledger)
-    shareable = shareable and not every_block
+    shareable = shareable and not block_share
     key = pass_key(model, inputs, target, rules, at, double) if shareable else None
     if key is None:
         return _in_precision(model, inputs, target, options)
@@ -241,7 +242,8 @@ class _Pass:
         self.undefined = options.undefined
         self.behind = frozenset[int]()  # the gates that the explained number is computed from
         self.keeper = LedgerKeeper(model, rules) if options.ledger else None
-        self.states = BlockStates(model, plan.blocks, self.sources.placed) if options.every_block else None
+        share = options.block_share
+        self.states = BlockStates(model, plan.blocks, self.sources.placed, share) if share else None
 
     @property
     def _result_fields(self) -> dict[str, Any]:

@@ -150,13 +150,41 @@ def lrp_full(
     and the attribution's `place` says how many; those of a decoder hold the encoder's units too after its first block.
     Biases are averaged likewise: the ledger closes. `at` names one place to be read in place of every block.
     """
-    chosen = rulesets.ruleset(rules)
-    if chosen.carries != "gradient":
-        fitting = ", ".join(name for name, one in rulesets.RULESETS.items() if one.carries == "gradient")
-        raise InputError(f'rules="{rules}" carries relevance, which blocks cannot share; take one of {fitting}')
+    chosen, share = _gradient_rules(rules), 1.0 if at is None else 0.0
     return input_relevance(
-        model, inputs, target, chosen, "lrp_full", at=at, checkpoint=checkpoint, ledger=ledger, every_block=at is None
+        model, inputs, target, chosen, "lrp_full", at=at, checkpoint=checkpoint, ledger=ledger, block_share=share
     )
+
+
+@METHODS.register(
+    family="relevance", signed=True, gradients=True, additive=True, several=True, citation="this package"
+)
+def lrp_blend(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Any,
+    *,
+    rules: str = "lrp_carried",
+    checkpoint: bool = False,
+    ledger: bool = False,
+) -> Attribution:
+    """The mean of what is read at the first block's input and of `lrp_full`, from one backward pass.
+
+    s_j = (R_1,j + 1/B sum_b R_b,j) / 2 with R_b,j = sum_d h_b,jd * dy/dh_b,jd. Lower blocks tell words of long texts
+    apart, the mean over blocks is steadier and nearer to the output. `rules` as in `lrp_full`; the ledger closes.
+    """
+    chosen = _gradient_rules(rules)
+    return input_relevance(
+        model, inputs, target, chosen, "lrp_blend", at=None, checkpoint=checkpoint, ledger=ledger, block_share=0.5
+    )
+
+
+def _gradient_rules(name: str) -> RuleSet:
+    rules = rulesets.ruleset(name)
+    if rules.carries != "gradient":
+        fitting = ", ".join(known for known, one in rulesets.RULESETS.items() if one.carries == "gradient")
+        raise InputError(f'rules="{name}" carries relevance, which blocks cannot share; take one of {fitting}')
+    return rules
 
 
 _CHEFER = "Chefer et al. 2021, Beyond Attention Visualization"

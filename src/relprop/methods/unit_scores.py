@@ -36,15 +36,15 @@ def input_relevance(
     at: At | None,
     checkpoint: bool,
     ledger: bool,
-    every_block: bool = False,
+    block_share: float = 0.0,
 ) -> Attribution:
     """The sum over features of the relevance at each unit. A ledger needs one pass per example.
 
-    `every_block`: the mean over the inputs of all blocks, as far as their rows are shown to be the units.
+    `block_share`: that of the mean over the inputs of all blocks, as far as their rows are shown to be the units.
     """
     if ledger and batch_of(inputs) > 1 and len(predict(model, inputs, target).value) > 1:
         raise OneByOneError("a ledger is of one example: explain them one by one")
-    flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger, every_block=every_block)
+    flow = propagate(model, inputs, target, rules, at=at, checkpoint=checkpoint, ledger=ledger, block_share=block_share)
     rows = flow.rows() if flow.block_rows is None else flow.block_rows.rows
     parts = scores_of_rows(flow, rows, inputs)
     books = (ledger_of(flow, rows, parts),) if ledger else None
