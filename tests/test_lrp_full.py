@@ -96,6 +96,28 @@ def test_biases_are_those_above_each_block_averaged() -> None:
         assert taken(mean[0].entries, prefix) == pytest.approx(weight * alone)
 
 
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("architecture", BLOCKS)
+def test_the_blend_is_half_at_the_input(architecture: str, rules: str) -> None:
+    """The mean of the first block's rows and of the mean over blocks; of two blocks, three quarters and a quarter."""
+    model, inputs = tiny(architecture)
+    one = {name: value[:1] for name, value in inputs.items()}
+    found = attribute(model, one, 0, "lrp_blend", rules=rules, ledger=True)
+    first, second = rows_at_every_block(model, BLOCKS[architecture](model), one, rules)
+    expected = (0.75 * first + 0.25 * second)[:, first.shape[-1] - found.scores.shape[-1] :]
+    assert torch.allclose(found.scores, expected, rtol=1e-5, atol=1e-9)
+    assert found.ledger is not None
+    (ledger,) = found.ledger
+    (untraced,) = (entry.value for entry in ledger.entries if entry.op == "not traced")
+    assert abs(untraced) < 1e-5 * max(abs(ledger.value), abs(ledger.inputs), abs(ledger.biases))
+
+
+def test_the_blend_refuses_rules_that_blocks_cannot_share() -> None:
+    model, inputs = tiny("BertForSequenceClassification")
+    with pytest.raises(InputError, match="which blocks cannot share"):
+        attribute(model, inputs, 0, "lrp_blend", rules="zplus")
+
+
 def test_several_targets_and_checkpoints_change_nothing() -> None:
     model, inputs = tiny("LlamaForCausalLM")
     one = {name: value[:1] for name, value in inputs.items()}

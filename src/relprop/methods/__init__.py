@@ -23,8 +23,8 @@ _METHODS_OF = {
     "flow": "attention_flow",
     "gradient": "gradient gradient_x_input integrated_gradients smoothgrad",
     "perturbation": "occlusion",
-    "relevance": "lrp_ah lrp_ln lrp_ah_ln lrp_conservative lrp_carried lrp_softmax lrp_gamma attn_lrp gim lrp_full lrp_blend "
-    "lrp partial_lrp transformer_attribution mask_lrp",
+    "relevance": "lrp_ah lrp_ln lrp_ah_ln lrp_conservative lrp_carried lrp_softmax lrp_gamma attn_lrp gim "
+    "lrp_full lrp_blend lrp partial_lrp transformer_attribution mask_lrp",
     "shapley": "shapley",
 }
 for _module, _names in _METHODS_OF.items():

@@ -156,26 +156,26 @@ def lrp_full(
     )
 
 
-@METHODS.register(
-    family="relevance", signed=True, gradients=True, additive=True, several=True, citation="this package"
-)
+@METHODS.register(family="relevance", signed=True, gradients=True, additive=True, several=True, citation="relprop")
 def lrp_blend(
     model: nn.Module,
     inputs: Inputs,
     target: Any,
     *,
     rules: str = "lrp_carried",
+    at: At | None = None,
     checkpoint: bool = False,
     ledger: bool = False,
 ) -> Attribution:
     """The mean of what is read at the first block's input and of `lrp_full`, from one backward pass.
 
     s_j = (R_1,j + 1/B sum_b R_b,j) / 2 with R_b,j = sum_d h_b,jd * dy/dh_b,jd. Lower blocks tell words of long texts
-    apart, the mean over blocks is steadier and nearer to the output. `rules` as in `lrp_full`; the ledger closes.
+    apart, the mean over blocks is steadier and nearer to the output. `rules` and `at` as in `lrp_full`; the ledger
+    closes.
     """
-    chosen = _gradient_rules(rules)
+    chosen, share = _gradient_rules(rules), 0.5 if at is None else 0.0
     return input_relevance(
-        model, inputs, target, chosen, "lrp_blend", at=None, checkpoint=checkpoint, ledger=ledger, block_share=0.5
+        model, inputs, target, chosen, "lrp_blend", at=at, checkpoint=checkpoint, ledger=ledger, block_share=share
     )
 
 
