@@ -16,7 +16,7 @@ import torch
 
 import relprop
 
-METHODS = ("lrp_conservative", "lrp_full", "attn_lrp", "lrp_ah_ln", "lrp_ah", "gradient_x_input")
+METHODS = ("lrp_conservative", "lrp_blend", "lrp_full", "attn_lrp", "lrp_ah_ln", "lrp_ah", "gradient_x_input")
 GIRLS = ("Lily", "Sue", "Lucy", "Anna", "Mia", "Sara", "Amy")
 BOYS = ("Tom", "Tim", "Ben", "Max", "Jack", "Sam", "Bob")
 DOGS = ("Spot", "Max", "Buddy", "Rex")
