@@ -372,4 +372,5 @@ def test_a_short_repr():
         2.626,
     )
     assert repr(e) == "Explanation('a gorgeous, witty, seductive movie.' -> positive 2.63; gorgeous +1.23, witty +0.70)"
+    assert repr(changed(e, signed=False)).endswith("; gorgeous 1.23, witty 0.70)")  # neither for nor against
     assert len(repr(changed(e, text=("word " * 100,)))) < 120

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from matplotlib.font_manager import FontProperties
 from relprop.errors import RelpropWarning
 from relprop.render import fonts
 from relprop.render.text.figure import JOINER, TOKEN, draw, save
+from relprop.render.text.html import html
 from relprop.render.typesetting import REGULAR, place, text_run
 from relprop.types import Heatmap, Unit
 
@@ -128,6 +131,17 @@ def test_lines_from_right_to_left() -> None:
     drawn = texts(draw([heatmap("שלום", " עולם", " one", " two", " טוב")]))
     order = sorted(("שלום", "עולם", "one", "two", "טוב"), key=lambda text: -drawn[text][0])
     assert order == ["שלום", "עולם", "two", "one", "טוב"]
+
+
+def test_what_is_no_word_goes_with_the_line() -> None:
+    """[CLS] stands at the line's beginning, [SEP] and the chips at its end, on a page as in a figure."""
+    units = (Unit("[CLS]", special=True), *heatmap("שלום", " עולם").units, Unit("[SEP]", special=True))
+    one = replace(heatmap(), units=units, scores=(0.1, 0.5, 0.2, 0.1), value=1.0, beside=(("biases", 0.1),))
+    drawn = texts(draw([one]))
+    named = ["[CLS]", "שלום", "עולם", "[SEP]", "|", "(biases\u00a0+0.100)"]
+    assert sorted(named, key=lambda text: -drawn[text][0]) == named
+    apart = re.findall(r'dir="ltr" title="[^"]*">([^<]*)<', html([one]))
+    assert apart == ["[CLS]", "[SEP]", "(biases +0.100)"]
 
 
 def test_words_from_right_to_left_in_a_line_from_left_to_right() -> None:

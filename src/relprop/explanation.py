@@ -61,7 +61,7 @@ class Explanation:
 
     def __repr__(self) -> str:
         """What was explained, its value and the units that weigh most."""
-        named = [name for part in self.parts for name in strongest_names(part)]
+        named = [name for part in self.parts for name in strongest_names(part, self.signed)]
         given = " | ".join(self.text) or kinds_of(self.parts)
         shown = repr(given if len(given) <= 40 else f"{given[:37]}...")
         return f"Explanation({shown} -> {self.target} {self.value:.2f}; {', '.join(named)})"

@@ -161,10 +161,11 @@ def kinds_of(parts: Sequence[Part]) -> str:
     return " and ".join(sorted({part.kind for part in parts}))
 
 
-def strongest_names(part: Part, count: int = 2) -> list[str]:
-    """The units of a part that weigh most, with their scores."""
+def strongest_names(part: Part, signed: bool, count: int = 2) -> list[str]:
+    """The units of a part that weigh most, with their scores; a plus sign is for scores that speak for something."""
+    sign = "+" if signed else ""
     pairs = [(unit, score) for unit, score in part.top(count + 4) if not getattr(unit, "special", False)]
-    return [f"{_unit_name(unit)} {score:+.2f}" for unit, score in pairs[:count]]
+    return [f"{_unit_name(unit)} {score:{sign}.2f}" for unit, score in pairs[:count]]
 
 
 def _unit_name(unit: object) -> str:

@@ -63,6 +63,7 @@ class TextRun:
     background: str | None = None
     answer: bool = False
     line_before: bool = False
+    apart: bool = False  # no word of the text: it goes with the line, whatever its own script
 
     @property
     def width(self) -> float:
@@ -117,7 +118,7 @@ def place(
 
 def _ordered(line: list[PlacedRun], left: float, right: float, base: bool) -> list[PlacedRun]:
     """A line in the order in which it is read: words against its own direction are turned round among themselves."""
-    turned = [_direction(run.word.text) for run in line]
+    turned = [base if run.word.apart else _direction(run.word.text) for run in line]
     if not base and True not in turned:
         return line
     if base:

@@ -115,6 +115,7 @@ def _tokens(cells: Sequence[Cell]) -> Iterator[TextRun]:
             background=palette.as_hex(background),
             answer=cell.answer,
             line_before=cell.line_before,
+            apart=cell.special,
         )
 
 

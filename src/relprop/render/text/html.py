@@ -64,7 +64,8 @@ def token_html(cell: Cell) -> str:
     space = _space(cell)
     if cell is SEPARATOR:
         return f'{space}<span class="bar" aria-hidden="true">{cell.text}</span>'
-    return f'{space}<span class="{classes(cell)}" title="{escape(cell.title)}">{escape(cell.text)}</span>'
+    apart = ' dir="ltr"' if cell.special else ""  # not moved by its neighbours' direction
+    return f'{space}<span class="{classes(cell)}"{apart} title="{escape(cell.title)}">{escape(cell.text)}</span>'
 
 
 def classes(cell: Cell) -> str:

@@ -15,6 +15,7 @@ export function textMap(explanation, signed, pointed) {
     const told = `${names[i]}, ${titled(scores[i], signed)}${answers[i] ? ', of the answer' : ''}`;
     const cell = make('span', { class: 'unit', 'aria-label': told }, names[i]);
     cell.classList.toggle('special', unit.special);
+    if (unit.special) cell.dir = 'ltr'; // not moved by its neighbours' direction
     cell.classList.toggle('answer', answers[i]);
     tint(cell, strengths[i], signed);
     return cell;
