@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,40 @@ def test_a_text_has_the_librarys_numbers(page: Any, explainers: dict[str, Explai
         assert numbers([label.rsplit(", ", 1)[1] for label in found]) == pytest.approx(own.words().scores, abs=2e-3)
     assert page.locator("#subject").text_content() == f"positive = {own.value:.3f}"
     assert labels(page, "lrp_conservative")[3].endswith("opposes")
+
+
+def added(told: list[str]) -> Decimal:
+    """The sum of the numbers in some texts, one in each."""
+    return sum((Decimal(number) for number in map(signed_number, told)), Decimal())
+
+
+def signed_number(text: str) -> str:
+    return re.findall(r"[+−-]?\d+\.\d+", text)[-1].replace("−", "-")
+
+
+@pytest.mark.parametrize("kind", ["text", "graph"])
+def test_what_is_shown_sums_to_the_value(page: Any, kind: str) -> None:
+    """To the last digit: the line, the table with what stands beside the units, the chips, and the ledger."""
+    if kind == "text":
+        explain(page, TEXT)
+    else:
+        open_kind(page, "graphs")
+    value = Decimal(signed_number(page.locator("#subject").text_content()))
+    for method in ("lrp_conservative", "gradient_x_input"):
+        line = panel(page, method).locator(".readout").text_content()
+        total, *beside = line.split(" = ")[0].split(", ")
+        assert added([total, *beside]) == value
+        chips = panel(page, method).locator(".chip").all_text_contents()
+        assert [chip.strip("()") for chip in chips] == (beside if kind == "text" else [])
+        panel(page, method).locator("summary").click()
+        rows = panel(page, method).locator("tbody tr").all_text_contents()
+        assert added(rows) == value
+        assert [row.split(")")[0] for row in rows if row.startswith("(")][-len(beside) :] == [
+            f"({one.rsplit(' ', 1)[0]}" for one in beside
+        ]
+    for figure in page.locator("#waterfalls figure").all():
+        *parts, whole = [amount for amount in figure.locator(".amount").all_text_contents()]
+        assert added([part for part in parts if part != "≈ 0"]) == added([whole]) == value
 
 
 def test_pointing_and_arrow_keys_tell_numbers_in_all_maps(page: Any) -> None:

@@ -1,9 +1,10 @@
 // A graph with coloured nodes: a molecule as a chemist would draw it, a picture as its superpixels.
 
+import { inWords } from './account.js';
 import { draw, make } from './dom.js';
 import { shades, tint } from './palette.js';
 import { listBox, select } from './pointing.js';
-import { number, titled, visible } from './words.js';
+import { visible } from './words.js';
 
 const SIDE = 360;
 const MARGIN = 28;
@@ -12,12 +13,13 @@ const BETWEEN = 4; // the lines of a double bond
 const BONDS = [[[0], false], [[-0.5, 0.5], false], [[-1, 0, 1], false], [[0, 1], true]];
 
 export function graphMap(explanation, signed, pointed) {
-  const { scores, graph, rest } = explanation;
+  const { scores, graph } = explanation;
+  const { told, beside } = inWords(explanation, signed, 'the virtual node');
   const names = graph.names.map(visible);
   const strengths = shades(scores);
   const { box, links, marks } = Array.isArray(graph.source) ? mosaic(graph) : nodeLink(graph, names);
   const nodes = marks.map((mark, i) => {
-    const node = draw('g', { class: 'node', 'aria-label': `${names[i]}, ${titled(scores[i], signed)}` }, ...mark);
+    const node = draw('g', { class: 'node', 'aria-label': `${names[i]}, ${told[i]}` }, ...mark);
     tint(node, strengths[i], signed);
     return node;
   });
@@ -29,11 +31,10 @@ export function graphMap(explanation, signed, pointed) {
     element: make('div', { class: 'drawing' }, svg),
     show(place) {
       select(nodes, place);
-      return place === null || !names[place] ? '' : `${names[place]} ${titled(scores[place], signed)}`;
+      return place === null || !names[place] ? '' : `${names[place]} ${told[place]}`;
     },
     columns: ['node', 'score'],
-    rows: () => names.map((name, i) => [name, titled(scores[i], signed)])
-      .concat(rest ? [['the virtual node', number(rest)]] : []),
+    rows: () => [...names.map((name, i) => [name, told[i]]), ...beside.map(({ name, said }) => [`(${name})`, said])],
   };
 }
 

@@ -1,5 +1,6 @@
 // The heat maps side by side, one panel per method. What is looked at in one is shown in all.
 
+import { accountLine, accountOfParts } from './account.js';
 import { bothMap, partsOf } from './both_map.js';
 import { byId, make, table, titleOf, unfolding } from './dom.js';
 import { drawnMap, total } from './drawn_map.js';
@@ -109,25 +110,11 @@ function account(explanation, signed) {
     const { image, text } = partsOf(explanation);
     const [seen, said] = [image.scores.flat(), text.scores].map((all) => all.reduce((one, other) => one + other, 0));
     const named = [['picture', seen + image.rest], ['text', said]];
-    return signed && beside.length ? addingUp([...named, ...beside], value, quantity)
+    return signed && beside.length ? accountOfParts(named, beside, value, quantity)
       : named.map(([name, share]) => `${name} ${shown(share)}`).join(' · ');
   }
-  const sum = parts ? total(explanation) : scores.flat().reduce((one, other) => one + other, rest);
+  const each = parts ? [total(explanation)] : [...scores.flat(), rest];
   const whole = signed && explanation.account && !(parts && !beside.length)
-    ? addingUp([['sum of scores', sum], ...beside], value, quantity) : `sum of scores ${shown(sum)}`;
+    ? accountLine(each, beside, value, quantity) : `sum of scores ${shown(each.reduce((one, other) => one + other))}`;
   return truncated ? `${whole} · ${visible(truncated)}` : whole;
-}
-
-/** Numbers of as many decimals that sum to the value as it is shown: the largest remainders are rounded up. */
-function addingUp(named, value, quantity) {
-  const digits = value ? Math.min(12, Math.max(3, 2 - Math.floor(Math.log10(Math.abs(value))))) : 3;
-  const unit = 10 ** digits;
-  const low = named.map(([, share]) => Math.floor(share * unit));
-  const order = named.map((_, i) => i).sort((a, b) => (low[a] - named[a][1] * unit) - (low[b] - named[b][1] * unit));
-  const missing = Math.round(value * unit) - low.reduce((one, other) => one + other, 0);
-  for (const i of order.slice(0, Math.max(0, missing))) low[i] += 1;
-  const told = named.map(([name], i) => (low[i] || !i
-    ? [`${visible(name)} ${low[i] < 0 ? '-' : '+'}${(Math.abs(low[i]) / unit).toFixed(digits)}`] : []));
-  const shown = (Math.round(value * unit) / unit).toFixed(digits);
-  return `${told.flat().join(', ')} = ${shown}${quantity ? ` (${quantity})` : ''}`;
 }

@@ -1,19 +1,21 @@
 // A text as coloured units, sub-words or words.
 
+import { inWords } from './account.js';
 import { make } from './dom.js';
 import { shades, strength, tint } from './palette.js';
 import { listBox, select } from './pointing.js';
-import { titled, visible } from './words.js';
+import { visible } from './words.js';
 
 export function textMap(explanation, signed, pointed) {
   const { units, scores } = explanation;
+  const { told, beside } = inWords(explanation, signed);
   const faint = strength(explanation, signed);
   const strengths = shades(scores).map((shade) => shade * faint);
   const names = units.map(piece);
   const answers = units.map((unit) => ofAnswer(unit, explanation.answer));
   const cells = units.map((unit, i) => {
-    const told = `${names[i]}, ${titled(scores[i], signed)}${answers[i] ? ', of the answer' : ''}`;
-    const cell = make('span', { class: 'unit', 'aria-label': told }, names[i]);
+    const label = `${names[i]}, ${told[i]}${answers[i] ? ', of the answer' : ''}`;
+    const cell = make('span', { class: 'unit', 'aria-label': label }, names[i]);
     cell.classList.toggle('special', unit.special);
     if (unit.special) cell.dir = 'ltr'; // not moved by its neighbours' direction
     cell.classList.toggle('answer', answers[i]);
@@ -35,16 +37,27 @@ export function textMap(explanation, signed, pointed) {
     segment = unit.special ? segment : unit.segment;
     before = unit.start === null ? before : unit;
   });
+  const full = Math.max(0, ...scores.map(Math.abs)) / faint; // the score of full colour
+  const chips = beside.map(({ name, share, shown }) => chip(`(${name} ${shown})`, share, full));
+  if (chips.length) box.append(' ', make('span', { class: 'bar', 'aria-hidden': 'true' }, '|'));
+  box.append(...chips.flatMap((one) => [' ', one]));
   listBox(box, cells, pointed);
   return {
     element: box,
     show(place) {
       select(cells, place);
-      return place === null || !names[place] ? '' : `${names[place]} ${titled(scores[place], signed)}`;
+      return place === null || !names[place] ? '' : `${names[place]} ${told[place]}`;
     },
     columns: ['unit', 'score'],
-    rows: () => names.map((name, i) => [name, titled(scores[i], signed)]),
+    rows: () => [...names.map((name, i) => [name, told[i]]), ...beside.map(({ name, said }) => [`(${name})`, said])],
   };
+}
+
+/** What the value is made of beside the units, on their scale; the line below says it to those who hear the page. */
+function chip(text, share, full) {
+  const element = make('span', { class: 'chip', dir: 'ltr', 'aria-hidden': 'true' }, text);
+  tint(element, full ? Math.max(-1, Math.min(1, share / full)) : Math.sign(share));
+  return element;
 }
 
 /** Whether the text has a line break between two units that have their places in it. */

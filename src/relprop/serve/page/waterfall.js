@@ -1,7 +1,8 @@
 // The ledger as a waterfall: what inputs, biases and constants gave, what stays unexplained, and the value they make.
 
+import { addingUp } from './account.js';
 import { draw, make, table, titleOf, unfolding } from './dom.js';
-import { number, unsigned, visible } from './words.js';
+import { number, visible } from './words.js';
 
 const KINDS = { input: 'inputs', bias: 'biases', constant: 'constants', unexplained: 'unexplained' };
 const WIDTH = 264;
@@ -21,21 +22,23 @@ export function waterfalls(explanations) {
   return booked.map((one) => figure(one, scale, several));
 }
 
-/** Every kind's sum from where the one before ended; at last the value, from 0. */
+/** Every kind's sum from where the one before ended; at last the value, from 0. The numbers that are shown add up. */
 function steps(ledger) {
+  const sums = Object.keys(KINDS).map((kind) =>
+    ledger.entries.filter((entry) => entry.kind === kind).reduce((sum, entry) => sum + entry.value, 0));
+  const { shares, whole } = addingUp(sums, ledger.value);
   let at = 0;
-  const found = Object.entries(KINDS).map(([kind, name]) => {
-    const value = ledger.entries.filter((entry) => entry.kind === kind).reduce((sum, entry) => sum + entry.value, 0);
-    const step = { name, value, from: at, to: at + value };
-    at += value;
+  const found = Object.values(KINDS).map((name, i) => {
+    const step = { name, value: sums[i], shown: shares[i].replace('-', '−'), from: at, to: at + sums[i] };
+    at += sums[i];
     return step;
   });
-  return [...found, { name: '= value', value: ledger.value, from: 0, to: ledger.value }];
+  return [...found, { name: '= value', value: ledger.value, shown: whole.replace('-', '−'), from: 0, to: ledger.value }];
 }
 
 function figure({ method, target, ledger }, scale, several) {
   const all = steps(ledger);
-  const told = all.map((step) => `${step.name} ${number(step.value)}`).join(', ');
+  const told = all.map((step) => `${step.name} ${step.shown}`).join(', ');
   const height = ROW * all.length;
   const least = ROUNDING * Math.abs(ledger.value);
   const bars = all.flatMap((step, i) => bar(step, i, i === all.length - 1, scale, least));
@@ -48,10 +51,10 @@ function figure({ method, target, ledger }, scale, several) {
     unfolding('Ledger as a table', () => books(method, all, ledger)));
 }
 
-function bar({ name, value, from, to }, row, last, scale, least) {
+function bar({ name, value, shown, from, to }, row, last, scale, least) {
   const [start, end] = [scale(from), scale(to)].sort((a, b) => a - b);
   const middle = ROW * (row + 0.5);
-  const amount = Math.abs(value) < least ? '≈ 0' : last ? unsigned(value) : number(value);
+  const amount = Math.abs(value) < least ? '≈ 0' : shown;
   const kind = last ? 'whole' : value < 0 ? 'less' : 'more';
   return [
     draw('text', { x: LEFT - 8, y: middle, dy: '0.35em', class: 'name' }, name),
@@ -65,7 +68,7 @@ function books(method, all, ledger) {
   const largest = ledger.entries.filter((entry) => entry.kind !== 'input')
     .sort((one, other) => Math.abs(other.value) - Math.abs(one.value)).slice(0, LARGEST);
   return make('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': `Ledger of ${method}` },
-    table(`Sums of the ledger of ${method}`, ['part', 'amount'], all.map((step) => [step.name, number(step.value)])),
+    table(`Sums of the ledger of ${method}`, ['part', 'amount'], all.map((step) => [step.name, step.shown])),
     table(`Largest entries of the ledger of ${method}`, ['operation', 'amount', 'kind', 'module'],
       largest.map((entry) => [visible(entry.op), number(entry.value), entry.kind, visible(entry.module)])));
 }

@@ -23,9 +23,9 @@ export const unsigned = (value) => number(value).replace('+', '');
 export const percent = (share) => `${(100 * share).toFixed(share > 0.0005 && share < 0.9995 ? 1 : 0)} %`;
 
 /** A score, and in words what its colour says; scores of one sign only say how much. */
-export function titled(score, signed) {
+export function titled(score, signed, shown = number(score)) {
   if (!signed) return unsigned(score);
-  return `${number(score)} ${score > 0 ? 'supports' : score < 0 ? 'opposes' : 'neutral'}`;
+  return `${shown.replace('-', '−')} ${score > 0 ? 'supports' : score < 0 ? 'opposes' : 'neutral'}`;
 }
 
 export const plural = (count, one) => `${count} ${one}${count === 1 ? '' : 's'}`;
