@@ -68,7 +68,7 @@ def test_what_is_shown_sums_to_the_value(page: Any, kind: str) -> None:
             f"({one.rsplit(' ', 1)[0]}" for one in beside
         ]
     for figure in page.locator("#waterfalls figure").all():
-        *parts, whole = [amount for amount in figure.locator(".amount").all_text_contents()]
+        *parts, whole = figure.locator(".amount").all_text_contents()
         assert added([part for part in parts if part != "≈ 0"]) == added([whole]) == value
 
 
