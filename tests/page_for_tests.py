@@ -13,7 +13,6 @@ from PIL import Image
 
 from browser import CHROMIUM
 from relprop.explainer import Explainer
-from relprop.methods import DEFAULT
 from serving_for_tests import HANG, Live, patient, serving
 from test_images import picture, vit
 from test_serve import ASPIRIN, CONTEXT, graphormer
@@ -22,7 +21,7 @@ from tokenizers_for_tests import tiny
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 SHOWN = re.compile(r"\d+ heat maps? of ")
 SECONDS = HANG
-FIRST = [DEFAULT, "gradient_x_input", "rollout"]  # the methods that a first visitor sees
+FIRST = ["lrp_blend", "gradient_x_input", "rollout"]  # the methods that a first visitor sees, of a text
 KINDS = {"sentiment": "", "lm": "the movie", "qa": "is it good", "graphs": ASPIRIN, "vit": "", "superpixels": ""}
 
 

@@ -71,7 +71,7 @@ def test_explain_shows_the_text(relprop, model):
     run = relprop("explain", TEXT, "--model", model)
     e = Explainer(*tiny("bert"))(TEXT)
     assert (run.code, run.err) == (0, "")
-    told = ("lrp_conservative", f"{e.target} = {e.value:.3f}", f"predicted {e.prediction}", TEXT, "sum of scores")
+    told = ("lrp_blend", f"{e.target} = {e.value:.3f}", f"predicted {e.prediction}", TEXT, "sum of scores")
     for telling in told:
         assert telling in run.out
     assert f"{e.top(1)[0][1]:+.3f}  {e.top(1)[0][0].text}" in run.out
@@ -217,11 +217,11 @@ def test_long_texts_warn_in_one_line(relprop, model):
 
 
 def test_methods_lists_every_method(relprop):
-    """One line each, with its family, the default first: less than a screen."""
+    """One line each, with its family, the defaults first: less than a screen."""
     run = relprop("methods")
     assert (run.code, run.err) == (0, "")
     rows = [line.split() for line in run.out.splitlines() if line.strip(" ─")][1:]
-    assert rows[0][0] == "lrp_conservative"
+    assert [row[0] for row in rows[:3]] == ["lrp_blend", "lrp_full", "lrp_conservative"]
     assert {row[0]: row[1] for row in rows} == {record.name: record.family for record in METHODS.every()}
     assert len(rows) == len(METHODS.every())
     for record in METHODS:

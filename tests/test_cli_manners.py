@@ -98,7 +98,7 @@ def test_numbers(relprop, model) -> None:
     e = Explainer(*tiny("bert"))("so\tunbelievable", target=1, ledger=False)
     head, *lines = out.rstrip("\n").split("\n")
     assert (code, err) == (0, "")
-    assert head.startswith(f"lrp_conservative: positive = {e.value:.6g}, predicted {e.prediction}")
+    assert head.startswith(f"lrp_blend: positive = {e.value:.6g}, predicted {e.prediction}")
     numbers, names = zip(*(line.split("\t") for line in lines), strict=True)
     assert list(names) == [*(unit.text for unit in e.units), *(f"({name})" for name, _ in e.account)]
     assert [float(one) for one in numbers[: len(e.units)]] == pytest.approx(e.scores, abs=1e-5)

@@ -57,7 +57,7 @@ def test_numbers_are_those_of_attribute(explainer):
     """Between a text and its scores there is only the tokenizer."""
     model, tokenizer = tiny("bert")
     found = attribute(model, dict(tokenizer(TEXT, return_tensors="pt")))
-    e = explainer(TEXT)
+    e = explainer(TEXT, method=found.method)
     assert list(e.scores) == pytest.approx(found.scores[0].tolist(), abs=1e-6)
     assert e.value == pytest.approx(model(**tokenizer(TEXT, return_tensors="pt")).logits.max().item(), abs=1e-5)
 
@@ -241,7 +241,7 @@ def test_language_models_contrast_tokens():
         ({"target": "start"}, TargetError, 'target "start" is unknown'),
         ({"method": "attnlrp"}, UnknownNameError, 'method "attnlrp" is unknown; did you mean "attn_lrp"?'),
         ({"method": "magic"}, UnknownNameError, 'method "magic" is unknown'),
-        ({"steps": 3}, InputError, '"lrp_conservative" has no option "steps" (its options: at, checkpoint, ledger)'),
+        ({"steps": 3}, InputError, '"lrp_blend" has no option "steps" (its options: rules, at, checkpoint, ledger)'),
         ({"method": "random", "ledger": True}, InputError, 'method "random" has no option "ledger"'),
         ({"special": "hide"}, InputError, 'special is "keep" or "drop", got \'hide\''),
         ({"batch_size": 0}, InputError, "batch_size must be at least 1, got 0"),

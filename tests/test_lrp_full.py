@@ -12,7 +12,6 @@ from models import CLASSIFIERS, tiny
 from relprop.attribution import attribute
 from relprop.embedded import EMBEDDED
 from relprop.errors import InputError
-from relprop.methods import default_method
 from relprop.targets import Several
 
 RULES = ("lrp_conservative", "lrp_carried", "lrp_softmax", "lrp_gamma", "attn_lrp")
@@ -277,11 +276,16 @@ PET = EMBEDDED["pets"] / "samples" / "cat-and-dog.jpg"
 
 @pytest.mark.parametrize(
     ("model", "given", "method"),
-    [("sentiment", "a film", "lrp_conservative"), ("pets", PET, "lrp_full"), ("molecules", "CCO", "lrp_conservative")],
-    ids=["text", "picture", "molecule"],
+    [
+        ("sentiment", "a film", "lrp_blend"),
+        ("stories", "Once upon a time", "lrp_conservative"),
+        ("pets", PET, "lrp_full"),
+        ("molecules", "CCO", "lrp_conservative"),
+    ],
+    ids=["class of a text", "next token", "picture", "molecule"],
 )
-def test_the_default_goes_by_what_a_model_reads(model: str, given: object, method: str) -> None:
+def test_the_default_goes_by_what_a_model_reads_and_is_asked(model: str, given: object, method: str) -> None:
     explainer = relprop.Explainer(model)
     assert explainer(given).method == explainer(given, method=None).method == method
     assert [one.method for one in explainer(given, method=[method])] == [method]
-    assert default_method(explainer.reader.name) == method
+    assert explainer.default_method == method

@@ -84,7 +84,7 @@ SLIPS = {
     "batchsize": ({"batchsize": 3}, 'did you mean "batch_size"?'),
     "chekpoint": ({"chekpoint": True}, 'did you mean "checkpoint"?'),
     "of several methods": ({"method": ["lrp", "gae"], "varient": "released"}, 'did you mean "variant"?'),
-    "nothing near": ({"colour": 1}, 'method "lrp_conservative" has no option "colour" (its options:'),
+    "nothing near": ({"colour": 1}, 'method "lrp_blend" has no option "colour" (its options:'),
     "question": ({"question": "who?", "context": "me"}, "BertForSequenceClassification does not"),
 }
 
@@ -109,7 +109,7 @@ WRONG_KINDS = {
     "words": ({"words": "yes"}, "words must be True or False, got 'yes'"),
     "ledger": ({"ledger": "no"}, "ledger must be True or False, got 'no'"),
     "progress": ({"progress": 1}, "progress must be True or False, got 1"),
-    "checkpoint": ({"checkpoint": "no"}, 'option "checkpoint" of "lrp_conservative" must be True or False'),
+    "checkpoint": ({"checkpoint": "no"}, 'option "checkpoint" of "lrp_blend" must be True or False'),
     "biases": ({"method": "decompx", "biases": "no"}, 'option "biases" of "decompx" must be True or False'),
     "steps": (
         {"method": "integrated_gradients", "steps": 2.5},
@@ -161,14 +161,14 @@ def test_reprs_are_short_and_say_what_there_is(explainer: Explainer) -> None:
 
 
 def test_the_list_of_methods() -> None:
-    """The default first, every other once, one line each; and it stays the package that it is."""
+    """The defaults first, every other once, one line each; and it stays the package that it is."""
     every = relprop.methods()
-    assert every[0].name == DEFAULT
+    assert [one.name for one in every[:3]] == ["lrp_blend", "lrp_full", DEFAULT]
     assert sorted(record.name for record in every) == sorted([*METHODS.names(), "bilrp"])
     lines = repr(every).splitlines()
     assert len(lines) == len(every)
-    assert lines[0].startswith("lrp_conservative  ")
-    assert lines[0].endswith(every[0].summary)
+    assert lines[2].startswith("lrp_conservative  ")
+    assert lines[2].endswith(every[2].summary)
     assert relprop.methods("attn-lrp").name == "attn_lrp"
     assert repr(relprop.methods("lrp")).startswith("lrp(at=None, variant='paper'): ")
     with pytest.raises(RelpropError, match='did you mean "lrp_conservative"'):

@@ -35,7 +35,7 @@ def test_a_text_has_the_librarys_numbers(page: Any, explainers: dict[str, Explai
         assert [label.rsplit(", ", 1)[0] for label in found] == [unit.text for unit in own.words().units]
         assert numbers([label.rsplit(", ", 1)[1] for label in found]) == pytest.approx(own.words().scores, abs=2e-3)
     assert page.locator("#subject").text_content() == f"positive = {own.value:.3f}"
-    assert labels(page, "lrp_conservative")[3].endswith("opposes")
+    assert labels(page, "lrp_blend")[3].endswith("opposes")
 
 
 def added(told: list[str]) -> Decimal:
@@ -55,7 +55,7 @@ def test_what_is_shown_sums_to_the_value(page: Any, kind: str) -> None:
     else:
         open_kind(page, "graphs")
     value = Decimal(signed_number(page.locator("#subject").text_content()))
-    for method in ("lrp_conservative", "gradient_x_input"):
+    for method in (methods(page)[0], "gradient_x_input"):
         line = panel(page, method).locator(".readout").text_content()
         total, *beside = line.split(" = ")[0].split(", ")
         assert added([total, *beside]) == value
@@ -98,13 +98,13 @@ def test_words_or_sub_words(page: Any, explainers: dict[str, Explainer]) -> None
     explain(page, TEXT)
     page.check("text=sub-words")
     shown(page)
-    (own,) = explainers["sentiment"]([TEXT], method="lrp_conservative")
-    assert [label.rsplit(", ", 1)[0] for label in labels(page, "lrp_conservative")] == [one.text for one in own.units]
-    joined = panel(page, "lrp_conservative").locator(".unit.join").all_text_contents()
+    (own,) = explainers["sentiment"]([TEXT], method="lrp_blend")
+    assert [label.rsplit(", ", 1)[0] for label in labels(page, "lrp_blend")] == [one.text for one in own.units]
+    joined = panel(page, "lrp_blend").locator(".unit.join").all_text_contents()
     assert {"du", "ct", "ive"} <= set(joined)
     page.check("text=words >> nth=0")
     shown(page)
-    assert "seductive" in panel(page, "lrp_conservative").locator(".unit").all_text_contents()
+    assert "seductive" in panel(page, "lrp_blend").locator(".unit").all_text_contents()
 
 
 def test_a_class_and_another_against_it(page: Any, explainers: dict[str, Explainer]) -> None:
@@ -115,7 +115,7 @@ def test_a_class_and_another_against_it(page: Any, explainers: dict[str, Explain
     assert page.locator("#against option", has_text="negative").is_disabled()
     page.select_option("#against", label="positive")
     shown(page)
-    (own,) = explainers["sentiment"]([TEXT], target=("negative", "positive"), method="lrp_conservative")
+    (own,) = explainers["sentiment"]([TEXT], target=("negative", "positive"), method="lrp_blend")
     assert page.locator("#subject").text_content() == f"{own.target} = {own.value:.3f}".replace("= -", "= −")
     page.get_by_role("button", name="positive").click()  # which was held against it
     shown(page)
@@ -132,11 +132,11 @@ def test_methods_stand_in_the_order_chosen(page: Any) -> None:
     page.click("#methods-fold summary")
     page.check("[value=occlusion]")
     shown(page, re.compile("^4 heat maps"))
-    page.uncheck("[value=lrp_conservative]")
+    page.uncheck("[value=lrp_blend]")
     shown(page, re.compile("^3 heat maps"))
-    page.check("[value=lrp_conservative]")
+    page.check("[value=lrp_blend]")
     shown(page, re.compile("^4 heat maps"))
-    assert methods(page) == ["gradient_x_input", "rollout", "occlusion", "lrp_conservative"]
+    assert methods(page) == ["gradient_x_input", "rollout", "occlusion", "lrp_blend"]
     for name in methods(page):
         page.uncheck(f"[value={name}]")
     shown(page, "Choose at least one method.")
@@ -164,8 +164,8 @@ def test_a_second_text(page: Any, explainers: dict[str, Explainer]) -> None:
     page.fill("#pair", "it is dull")
     explain(page, "a witty film")
     (own,) = explainers["sentiment"]([("a witty film", "it is dull")])
-    assert len(labels(page, "lrp_conservative")) == len(own.words().units)
-    assert panel(page, "lrp_conservative").locator(".bar").count() == 1
+    assert len(labels(page, "lrp_blend")) == len(own.words().units)
+    assert panel(page, "lrp_blend").locator(".bar").count() == 1
 
 
 # The ledger, the heads, what is kept

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 import page_for_tests
-from page_for_tests import FIRST, KINDS, file, labels, numbers, open_kind, panel, shown, visit
+from page_for_tests import FIRST, KINDS, file, labels, methods, numbers, open_kind, panel, shown, visit
 from relprop.embedded import EMBEDDED
 from relprop.explainer import Explainer
 from relprop.render import palette
@@ -37,7 +37,8 @@ def test_a_picture_is_painted_as_the_library_does(page: Any, explainers: dict[st
     shown(page, re.compile("^Drop or choose a picture"))
     page.set_input_files("#picture", file(image))
     shown(page)
-    for method in FIRST:
+    assert methods(page) == ["lrp_full", *FIRST[1:]]
+    for method in methods(page):
         (own,) = explainers["vit"]([image], method=method)
         data = panel(page, method).locator("canvas").evaluate("e => e.toDataURL()")
         seen = Image.open(io.BytesIO(b64decode(data.partition(",")[2]))).convert("RGB")
@@ -293,7 +294,7 @@ def test_lines_are_kept(page: Any) -> None:
     page.fill("#text", "a good film\nwith 😀 a dull\n\nend")
     page.click("#explain")
     shown(page)
-    box = panel(page, "lrp_conservative").locator(".text")
+    box = panel(page, FIRST[0]).locator(".text")
     lines = box.evaluate("e => e.innerText").split("\n")
     assert [" ".join(line.split()) for line in lines] == ["[CLS] a good film", "with 😀 a dull", "end [SEP]"]
 

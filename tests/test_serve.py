@@ -138,6 +138,7 @@ def test_models_are_listed_and_told_about(live: Live) -> None:
     }  # fmt: skip
     assert kinds["lm"]["labels"] == []
     assert kinds["graphs"]["labels"] == ["no", "yes"]
+    assert told["default_method"] == "lrp_blend"
     assert [kinds[name]["default_method"] for name in ("vit", "graphs")] == ["lrp_full", "lrp_conservative"]
     assert live.get("/v2/models/bert/ready").json == {"name": "bert", "ready": True}
 
@@ -322,7 +323,7 @@ PARAMETERS: list[tuple[str, dict[str, Any], str]] = [
     ("sentiment", {"methods": ["lrp", "lrp"]}, "a method is named twice"),
     ("sentiment", {"target": "posi"}, 'target "posi" is unknown; did you mean "positive"?'),
     ("sentiment", {"target": 7}, "target 7 is out of range: the model has classes 0 to 1"),
-    ("sentiment", {"options": {"steps": 3}}, 'method "lrp_conservative" has no option "steps"'),
+    ("sentiment", {"options": {"steps": 3}}, 'method "lrp_blend" has no option "steps"'),
     ("sentiment", {"methods": ["lrp", "gae"], "options": {"steps": 3}}, 'method "lrp" has no option "steps"'),
     ("sentiment", {"options": {"ledger": True}}, '"ledger" belongs to the parameters, not to the options'),
     ("sentiment", {"method": "occlusion", "ledger": True}, 'method "occlusion" has no option "ledger"'),

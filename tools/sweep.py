@@ -8,7 +8,7 @@
 For each pair of model type and head class, column by column:
 
 - built: a tiny random model runs, with every modality it reads, token types, more than 64 tokens and uneven lengths;
-- runs: `attribute` gives finite scores, by the default method of what the model reads;
+- runs: `attribute` gives finite scores, by the default method of what the model reads and is asked;
 - unchanged: under every gradient-carrying rule set the outputs are the plain model's, to 1e-10 in float64;
 - closes: the ledger's gap is at most 1e-4;
 - parts: every argument that the explained number depends on has a part with scores of its own, one per unit, without
@@ -39,11 +39,12 @@ from torch import Tensor
 
 import relprop
 from readings import Reading, fields_of
-from relprop.methods import default_method
+from relprop.methods import DEFAULT, default_method
 from relprop.rulebook.rulesets import RULESETS
 from tiny_models import Built, CannotBuild, Case, build_whole, cases
 from tiny_subject import FIRST_PLAIN_TOKEN
 
+CLASSES = "text-classification"  # the task of the default method for classes of texts
 COLUMNS = ("built", "runs", "unchanged", "closes", "parts", "batch")
 LEDGER = 1e-4  # relative gap
 CHANGE = {torch.float64: 1e-10, torch.float32: 1e-5}  # relative, of the outputs
@@ -99,10 +100,10 @@ def run(case: Case) -> Result:
 
 def _build(case: Case) -> tuple[Built, torch.dtype]:
     try:
-        return build_whole(case), torch.float64
+        return replace(build_whole(case), task=case.task), torch.float64
     except CannotBuild as reason:
         try:  # a few overflow their own masks in float64 or fix float32 in their code
-            return build_whole(case, dtype=torch.float32), torch.float32
+            return replace(build_whole(case, dtype=torch.float32), task=case.task), torch.float32
         except CannotBuild:
             raise reason from None
 
@@ -132,9 +133,9 @@ def _examined(case: Case, built: Built, dtype: torch.dtype) -> Result:
 
 
 def _explained(built: Built, inputs: Inputs, **options: Any) -> Any:
-    """By the default of what the model reads: pictures alone, or anything else."""
+    """By the default of what the model reads and is asked: pictures alone, classes of texts, or anything else."""
     read = [name for name, value in inputs.items() if explained(name, value)]
-    method = default_method("images" if read == ["pixel_values"] else "texts")
+    method = default_method("images" if read == ["pixel_values"] else "texts", classes=built.task == CLASSES)
     return relprop.attribute(built.model, inputs, built.target, method, **options)
 
 
@@ -389,7 +390,7 @@ def page(results: Sequence[Result]) -> str:
         f"({share * len(clean):.1f} %) are clean in every column:",
         "",
         f"- **runs**: `attribute` gives finite scores, by `{default_method('images')}` where a model reads pictures "
-        f"alone, by `{default_method('texts')}` elsewhere;",
+        f"alone, `{default_method('texts', classes=True)}` for classes of texts, `{DEFAULT}` elsewhere;",
         f"- **unchanged**: outputs equal the plain model's under all {len(METHODS)} gradient-carrying rule sets;",
         f"- **closes**: the ledger's gap is at most {LEDGER:g};",
         "- **parts**: every token and float argument that the number depends on has scores, one per proved unit;",

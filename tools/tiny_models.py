@@ -225,6 +225,7 @@ class Built:
     batch: dict[str, Any]
     target: Reading
     note: str = ""  # where the model itself treats a batch otherwise than its examples
+    task: str = ""  # the case's
 
 
 def build_whole(case: Case, seed: int = 0, dtype: torch.dtype = torch.float64) -> Built:

@@ -91,6 +91,11 @@ class Explainer:
         return dict(given or labels_of(self.model) or {})
 
     @property
+    def default_method(self) -> str:
+        """The method where none is named, by what the model reads and is asked."""
+        return default_method(self.reader.name, classes=type(self.task) is ClassScore)
+
+    @property
     def heads(self) -> Heads:
         """The model's syntactic and positional heads: saved beside it, or found on relprop's own sample."""
         if not isinstance(self.reader, TextReader):
@@ -160,7 +165,7 @@ class Explainer:
         """
         if question is not None or context is not None:
             given = self._question(given, question, context)
-        method = default_method(self.reader.name) if method is None else method
+        method = self.default_method if method is None else method
         methods = list(method) if isinstance(method, list | tuple) else [method]
         one = getattr(self.reader, "is_one", None)  # a list of pictures is one video, and one of messages a chat
         several = None if one is not None and one(given) else as_list(given)
@@ -313,6 +318,7 @@ class Explainer:
         _check_options(methods, options, self.evaluate)
         queries = self.task.queries(given, self._each(labels, len(given)), None)
         asked = {METHODS[name].name: self._options(name, options, False, False, True) for name in methods}
+        chosen = FAITHFULNESS if metrics is None else metrics
         parts, order = [], []
         for batch in tracked(self.reader.batches([query.row for query in queries], batch_size), "explaining", progress):
             chunk = [queries[i] for i in batch]
@@ -320,14 +326,8 @@ class Explainer:
             hidden = self.reader.hidden(rows, self.reader.inputs(rows), replacement)
             found = self._attribute(chunk, asked)
             classes = None if labels is None else [self._class(query.target) for query in chunk]
-            curves = faithfulness(
-                self.model,
-                hidden,
-                [found[name].scores for name in asked],
-                classes,
-                metrics=FAITHFULNESS if metrics is None else metrics,
-                batch_size=batch_size,
-            )
+            scores = [found[name].scores for name in asked]
+            curves = faithfulness(self.model, hidden, scores, classes, metrics=chosen, batch_size=batch_size)
             parts.append(dict(zip(asked, curves, strict=True)))
             order += batch
         return join_batches(parts, order)

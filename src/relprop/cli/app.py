@@ -56,7 +56,7 @@ def options(
 def methods(
     name: Annotated[str | None, typer.Argument(help="A method, to read all about it.")] = None,
 ) -> None:
-    """List the methods, the default first. With a name: what it does, its options and source."""
+    """List the methods, the defaults first. With a name: what it does, its options and source."""
     with loading_note("the methods"):
         from relprop.methods import methods as known
 

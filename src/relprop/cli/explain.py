@@ -87,7 +87,7 @@ def explain(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="One of `relprop methods`. Default: the first of them; for pictures lrp_full."),
+        typer.Option(help="Default: lrp_blend (classes of texts), lrp_full (pictures), lrp_conservative."),
     ] = None,
     compare: Annotated[
         str | None, typer.Option(help="Several methods, comma-separated, stacked for comparison.")
@@ -166,14 +166,13 @@ def _loaded(request: Request, made: Explainer | None) -> tuple[Explainer, list[s
         check_name(request.name)  # before torch is loaded, which takes seconds
     with loading_note("torch and transformers"):
         from relprop.explainer import Explainer
-        from relprop.methods import default_method
         from relprop.registry import METHODS
 
     given = request.compare.split(",") if request.compare else [request.method] if request.method else []
     methods = [METHODS[name.strip()].name for name in given]  # a wrong name is told before the model is loaded
     with loading_note(request.name):
         explainer = Explainer(request.name) if made is None else made
-    return explainer, methods or [default_method(explainer.reader.name)]
+    return explainer, methods or [explainer.default_method]
 
 
 def _targets(request: Request, explainer: Explainer, inputs: Sequence[Any]) -> list[object]:

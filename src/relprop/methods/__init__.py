@@ -13,8 +13,9 @@ from typing import Any, overload
 from relprop.registry import METHODS, Record, RecordList
 
 DEFAULT = "lrp_conservative"
-# By what a model reads, where it is another: docs/decisions/0029-the-default-of-pictures.md
-_OTHER_DEFAULTS = {"images": "lrp_full"}
+# Where it is another: docs/decisions/0029-the-default-of-pictures.md and 0030-the-default-of-texts.md
+OF_PICTURES = "lrp_full"
+OF_CLASSES = "lrp_blend"
 
 _METHODS_OF = {
     "attention": "attention_last rollout gae cam grad_cam grad_sam attcat",
@@ -33,9 +34,12 @@ for _module, _names in _METHODS_OF.items():
 METHODS.special_homes |= {"bilrp": f"{__name__}.similarity"}
 
 
-def default_method(reads: str) -> str:
-    """The method that is taken where none is named, by what a model reads ("texts", "images", "graphs", ...)."""
-    return _OTHER_DEFAULTS.get(reads, DEFAULT)
+def default_method(reads: str, classes: bool = False) -> str:
+    """The method that is taken where none is named, by what a model reads ("texts", "images", "graphs", ...).
+
+    `classes`: it gives classes, or one number, of the whole of it.
+    """
+    return OF_PICTURES if reads == "images" else OF_CLASSES if reads == "texts" and classes else DEFAULT
 
 
 class _CallableModule(ModuleType):
@@ -50,10 +54,12 @@ def methods() -> RecordList: ...
 @overload
 def methods(name: str) -> Record[Any]: ...
 def methods(name: str | None = None) -> RecordList | Record[Any]:
-    """All methods, the default first, with what they do, their options and sources; or the one of this name."""
+    """All methods, the defaults first, with what they do, their options and sources; or the one of this name."""
     if name is not None:
         return METHODS[name]
-    return RecordList(sorted(METHODS.every(), key=lambda record: record.name != DEFAULT))
+    first = [OF_CLASSES, OF_PICTURES, DEFAULT]
+    every = {record.name: record for record in METHODS.every()}
+    return RecordList([every[name] for name in [*first, *(name for name in every if name not in first)]])
 
 
 sys.modules[__name__].__class__ = _CallableModule

@@ -71,7 +71,7 @@ lrp_ln = _method(rulesets.lrp_ln, "1/sqrt(eps + Var) constant in every normalisa
 lrp_ah_ln = _method(rulesets.lrp_ah_ln, "Attention weights and 1/std constant (AH- and LN-rule).", _ALI)
 lrp_conservative = _method(
     rulesets.lrp_conservative,
-    "Every gate constant, activations as x * constant, products in equal shares: the ledger closes. The default.",
+    "Every gate constant, activations as x * constant, products in equal shares: the ledger closes. A default.",
     "relprop, after Achtibat et al. 2024",
 )
 lrp_carried = _method(
@@ -167,7 +167,7 @@ def lrp_blend(
     checkpoint: bool = False,
     ledger: bool = False,
 ) -> Attribution:
-    """The mean of what is read at the first block's input and of `lrp_full`, from one backward pass.
+    """Half as read at the first block's input, half as by `lrp_full`: one pass. The default of classes of texts.
 
     s_j = (R_1,j + 1/B sum_b R_b,j) / 2 with R_b,j = sum_d h_b,jd * dy/dh_b,jd. Lower blocks tell words of long texts
     apart, the mean over blocks is steadier and nearer to the output. `rules` and `at` as in `lrp_full`; the ledger

@@ -13,7 +13,6 @@ from relprop.errors import InputError, ModelError, RelpropError
 from relprop.explainer import Explainer
 from relprop.explanation import Explanation
 from relprop.heads import Heads, known_heads
-from relprop.methods import default_method
 from relprop.model_config import config_value
 from relprop.readers.document import DocumentReader
 from relprop.readers.image_text import ImageTextReader
@@ -102,7 +101,7 @@ class ServedModel:
     @property
     def default_method(self) -> str:
         """The method that explains it where none is named."""
-        return default_method(self.explainer.reader.name)
+        return self.explainer.default_method
 
     def description(self) -> dict[str, Any]:
         """For KServe the name and whether it is ready; for the page its kind of input, classes and heads."""
