@@ -9,7 +9,7 @@ CHECKS = (
     ("format", ["ruff", "format", "--check", "."]),
     ("lint", ["ruff", "check", "."]),
     ("types", ["mypy"]),
-    ("tests", ["pytest", "-q", "-n", "2"]),
+    ("tests", ["pytest", "-q", "-n", "2", "--dist", "worksteal"]),  # the last files are shared out too
 )
 
 
