@@ -165,7 +165,7 @@ def test_a_second_text(page: Any, explainers: dict[str, Explainer]) -> None:
     explain(page, "a witty film")
     (own,) = explainers["sentiment"]([("a witty film", "it is dull")])
     assert len(labels(page, "lrp_blend")) == len(own.words().units)
-    assert panel(page, "lrp_blend").locator(".bar").count() == 1
+    assert panel(page, "lrp_blend").locator(".bar").count() == 2  # between the texts, and before what is beside them
 
 
 # The ledger, the heads, what is kept

@@ -24,7 +24,8 @@ export function singles(explanation) {
     return parts.map((part, i) => ({ ...part, method, target: `${explanation.target}, by the ${part.name} text`,
       value: explanation.value, ledger: ledgers[i] }));
   }
-  return parts.map((part) => ({ ...explanation, ...part, parts: undefined, method }));
+  const account = parts.length > 1 ? undefined : explanation.account; // of all parts together, not of one
+  return parts.map((part) => ({ ...explanation, ...part, parts: undefined, method, account }));
 }
 
 export function severalMaps(explanations, draw, pointed) {
