@@ -62,6 +62,7 @@ def test_what_is_shown_sums_to_the_value(page: Any, kind: str) -> None:
         chips = panel(page, method).locator(".chip").all_text_contents()
         assert [chip.strip("()") for chip in chips] == (beside if kind == "text" else [])
         panel(page, method).locator("summary").click()
+        panel(page, method).locator("tbody tr").first.wait_for()  # made when the fold says that it opened
         rows = panel(page, method).locator("tbody tr").all_text_contents()
         assert added(rows) == value
         assert [row.split(")")[0] for row in rows if row.startswith("(")][-len(beside) :] == [
