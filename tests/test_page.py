@@ -54,11 +54,11 @@ def test_what_is_shown_sums_to_the_value(page: Any, kind: str) -> None:
         explain(page, TEXT)
     else:
         open_kind(page, "graphs")
-    heading = Decimal(signed_number(page.locator("#subject").text_content()))  # of three decimals
+    heading = Decimal(signed_number(page.locator("#subject").text_content()))
     for method in (methods(page)[0], "gradient_x_input"):
         line = panel(page, method).locator(".readout").text_content()
         value = Decimal(signed_number(line.split(" = ")[1]))
-        assert abs(value - heading) <= Decimal("0.0005")
+        assert value == heading
         total, *beside = line.split(" = ")[0].split(", ")
         assert added([total, *beside]) == value
         chips = panel(page, method).locator(".chip").all_text_contents()

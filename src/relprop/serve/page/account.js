@@ -4,7 +4,7 @@ import { titled, visible } from './words.js';
 
 /** Shares in units of the value's last decimal: the largest remainders are rounded up, so that they sum to the value. */
 function rounded(shares, value) {
-  const digits = value ? Math.min(12, Math.max(3, 2 - Math.floor(Math.log10(Math.abs(value))))) : 3;
+  const digits = decimals(value);
   const unit = 10 ** digits;
   const low = shares.map((share) => Math.floor(share * unit));
   const order = shares.map((_, i) => i).sort((a, b) => (low[a] - shares[a] * unit) - (low[b] - shares[b] * unit));
@@ -13,6 +13,15 @@ function rounded(shares, value) {
   return { low, shown: (number) => `${number < 0 ? '-' : '+'}${(Math.abs(number) / unit).toFixed(digits)}`,
     whole: (Math.round(value * unit) / unit).toFixed(digits) };
 }
+
+/** Three, more where the value would have fewer than three digits, and none beyond a million. */
+function decimals(value) {
+  if (!value) return 3;
+  return Math.abs(value) >= 1e6 ? 0 : Math.min(12, Math.max(3, 2 - Math.floor(Math.log10(Math.abs(value)))));
+}
+
+/** An explained number, wherever it is shown. */
+export const valueShown = (value) => (Number.isFinite(value) ? rounded([], value).whole.replace('-', '−') : String(value));
 
 const total = (numbers) => numbers.reduce((one, other) => one + other, 0);
 

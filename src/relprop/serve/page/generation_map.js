@@ -1,5 +1,6 @@
 // A text and what a model wrote after it: pointing at a written token colours what it owes to the tokens before it.
 
+import { valueShown } from './account.js';
 import { shades, tint } from './palette.js';
 import { select } from './pointing.js';
 import { textMap } from './text_map.js';
@@ -42,7 +43,7 @@ export function generationMap(explanation, signed, pointed) {
 /** A written token, its number, how likely it was, and which other one was likeliest. */
 export function told({ target, value, probability, runner_up: other, runner_up_probability: share }) {
   const next = other ? `, then ${visible(other)} ${percent(share)}` : '';
-  return `${visible(target)} = ${unsigned(value)} (${percent(probability)}${next})`;
+  return `${visible(target)} = ${valueShown(value)} (${percent(probability)}${next})`;
 }
 
 export function causes(scores, names, signed) {

@@ -1,7 +1,8 @@
 // What is seen, in words: whose number it is, what kind of number, and how to read the colours.
 
+import { valueShown } from './account.js';
 import { isWritten } from './generation_map.js';
-import { percent, plural, unsigned, visible } from './words.js';
+import { percent, plural, visible } from './words.js';
 
 const UNITS = { images: 'patches', videos: 'patches', sounds: 'stretches', series: 'stretches', rows: 'columns', pairs: 'patches and words' };
 
@@ -19,7 +20,7 @@ export function writtenBy({ parts, steps }) {
 /** The heading: the number that is explained, or what was written. */
 export function heading(about, first) {
   const written = writtenBy(first);
-  return written ? `${visible(about.name)} wrote: ${visible(written)}` : `${visible(first.target)} = ${unsigned(first.value)}`;
+  return written ? `${visible(about.name)} wrote: ${visible(written)}` : `${visible(first.target)} = ${valueShown(first.value)}`;
 }
 
 /** Sentences above the maps; `signs`: whether each method's scores have a side. */
@@ -33,7 +34,7 @@ export function reading(about, first, signs) {
 }
 
 function ofTarget(about, { target, value, quantity, prediction, probability }) {
-  const whose = `The model ${visible(about.name)} gives ${visible(target)} the ${quantity || 'number'} ${unsigned(value)}`;
+  const whose = `The model ${visible(about.name)} gives ${visible(target)} the ${quantity || 'number'} ${valueShown(value)}`;
   const sure = probability === null || probability === undefined ? '' : ` with probability ${percent(probability)}`;
   return prediction ? `${whose}; it predicts ${visible(prediction)}${sure}.` : `${whose}.`;
 }
@@ -41,5 +42,5 @@ function ofTarget(about, { target, value, quantity, prediction, probability }) {
 function ofWritten(about, { value, quantity, steps, parts: [part] }) {
   const what = part.merged ? 'what is underlined' : `the ${plural(steps.length, 'underlined token')}`;
   return `The model ${visible(about.name)} wrote ${what}; the sum of the ${quantity || 'number'}s of its tokens is `
-    + `${unsigned(value)}. Point at an underlined ${part.merged ? 'piece' : 'token'} to see what it owes to those before it.`;
+    + `${valueShown(value)}. Point at an underlined ${part.merged ? 'piece' : 'token'} to see what it owes to those before it.`;
 }

@@ -1,7 +1,8 @@
 // Several numbers of one input, or one number through several texts: a map for each, one under the other.
 
+import { valueShown } from './account.js';
 import { make } from './dom.js';
-import { unsigned, visible } from './words.js';
+import { visible } from './words.js';
 
 const FAR = 1e6; // more than the units of any map: a place is that of a map and of a unit in it
 
@@ -31,7 +32,7 @@ export function singles(explanation) {
 export function severalMaps(explanations, draw, pointed) {
   const maps = explanations.map((one, number) =>
     draw(one, (place, spoken) => pointed(place === null ? null : number * FAR + place, spoken)));
-  const titles = explanations.map(({ target, value }) => `${visible(target)} = ${unsigned(value)}`);
+  const titles = explanations.map(({ target, value }) => `${visible(target)} = ${valueShown(value)}`);
   const shown = maps.map((map, i) => make('div', {}, make('p', { class: 'soft' }, titles[i]), map.element));
   return {
     element: make('div', { class: 'several' }, ...shown),
