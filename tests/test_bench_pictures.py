@@ -41,6 +41,7 @@ from relprop.metrics import (
 
 SIDE = 24
 SUITES = ("chefer21-pets", "chefer21-pets-ablation", "chefer21-figures")
+ON_IMAGENET = ("chefer21-imagenet", "chefer21-imagenet-ablation", "chefer21-imagenet-others")
 METHODS = (
     "attention_last",
     "lrp_ah_ln",
@@ -161,6 +162,26 @@ def test_numbers_are_the_metrics_own(data: Path, model: str, explain: str) -> No
         assert np.mean(curve.values, 0) == pytest.approx(result.accuracy("negative", "target"))
         assert curve.at == list(result.fractions)
     assert set(found.seconds) == {method.label for method in suite.methods}
+
+
+def test_numbers_of_the_true_class_beside_those_of_the_predicted(data: Path, model: str) -> None:
+    """They are those of a task that explains the true class, which has no such numbers beside its own."""
+    own = ("positive_auc_target", "negative_auc_target", "relevance_mass", "pointing_game")
+    both = [*own, *(f"label_{one}" for one in own)]
+    common = {"model": model, "options": PETS, "batch_size": 3}
+    predicted, label = (
+        run(suite_of({**common, "explain": one, "metrics": own}), data) for one in ("predicted", "label")
+    )
+    found = run(suite_of({**common, "metrics": both}), data)
+    assert predicted.scores != label.scores  # else this test could not tell one class from the other
+    for method, columns in found.scores.items():
+        for metric in own:
+            assert columns[metric] == pytest.approx(predicted.scores[method][metric], abs=1e-5, nan_ok=True)
+            assert columns[f"label_{metric}"] == pytest.approx(label.scores[method][metric], abs=1e-5, nan_ok=True)
+        curves = found.curves[method]
+        assert curves["label_positive_auc_target"].values == label.curves[method]["positive_auc_target"].values
+    with pytest.raises(InputError, match='"label_relevance_mass" stands beside numbers of the predicted class'):
+        run(suite_of({**common, "explain": "label", "metrics": ["label_relevance_mass"]}), data)
 
 
 def test_pointing_leaves_out_what_has_no_object(data: Path, model: str) -> None:
@@ -365,7 +386,7 @@ def test_a_changed_archive_is_noticed(data: Path, model: str) -> None:
         CellWork(plan.locations)({**plan.specs[0], "content": "0" * 16})
 
 
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", [*SUITES, *ON_IMAGENET])
 def test_shipped_suites_name_what_is_there(name: str) -> None:
     """Every table has a number of the paper for each of its printed methods, and every metric is measured."""
     suite = read_suite(name)
@@ -381,9 +402,8 @@ def test_shipped_suites_name_what_is_there(name: str) -> None:
                     for one in printed
                 ]
                 has = [one for one, where in zip(printed, at, strict=True) if where in cells]
-                assert has == [
-                    one for one in printed if task.name != "target" or one not in ("rollout", "raw attention")
-                ]
+                no_class = ("rollout", "raw attention") if "target" in (task.name, *table.row.split()) else ()
+                assert has == [one for one in printed if one not in no_class]
     for task in suite.tasks:
         assert isinstance(task_kind(task.kind), pictures.PictureMaps)
         assert set(task.metrics or suite.metrics) <= set(pictures.PictureMaps.metrics)

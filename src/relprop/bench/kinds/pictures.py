@@ -2,9 +2,10 @@
 
 Pictures are resized whole to the size that the model reads, and so are the maps. All pictures count, also those that
 the model gets wrong, unless the task sets `right_only`. With `explain = "predicted"` the predicted class is explained,
-with "label" the true one; of two objects on a picture each is explained for its own class. Figures 2 and 3 are the maps
-of the first pictures. The `marked_...` metrics count patches of the model: those that hold a pixel of the object are
-marked, and scores of pixels are summed over each patch.
+with "label" the true one; of two objects on a picture each is explained for its own class. A task of predicted classes
+may also ask for numbers of the true class's map (`label_...`), which share passes with the others. Figures 2 and 3 are
+the maps of the first pictures. The `marked_...` metrics count patches of the model: those that hold a pixel of the
+object are marked, and scores of pixels are summed over each patch.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ SEGMENTATION = ("mean_iou", "pixel_accuracy", "mean_ap")
 CLASSES = ("class_pearson", "class_spearman")
 POINTING = "pointing_game"
 MASS = "relevance_mass"
+OF_LABEL = "label_"  # begins the names of metrics of the true class's map, where predicted classes are explained
 RIGHT_ONLY = "right_only"
 
 
@@ -66,7 +68,10 @@ class LoadedPictures:
 
 
 class PictureMaps(TaskKind):
-    metrics = (*PERTURBATION, *SEGMENTATION, *CLASSES, POINTING, MASS, *MARKED)
+    metrics = (
+        *PERTURBATION, *SEGMENTATION, *CLASSES, POINTING, MASS, *MARKED,
+        *(OF_LABEL + one for one in ("positive_auc_target", "negative_auc_target", POINTING, MASS)),
+    )  # fmt: skip
     needs_metrics = False
 
     def examples(self, catalog: Catalog, task: SuiteTask, folder: Path | None) -> Sequence[Listed]:
@@ -78,7 +83,7 @@ class PictureMaps(TaskKind):
 
     def check(self, job: CellJob) -> None:
         loaded = load_pictures(image_reader(job), job.examples, job.explainer.labels)
-        targets = [metric for metric in job.metrics if metric.endswith("_target")]
+        targets = [one for one in job.metrics if one.endswith("_target") or one.startswith(OF_LABEL)]
         if job.task.options.get(RIGHT_ONLY) and (job.task.explain != "label" or loaded.objects.shape[1] > 1):
             raise InputError('right_only is about the one class that the data says: set explain = "label"')
         if loaded.labels is None and (targets or job.task.explain == "label"):
@@ -88,6 +93,8 @@ class PictureMaps(TaskKind):
                 f"{len(job.explainer.labels)} classes; ask for predicted ones: "
                 'explain = "predicted", "..._auc_predicted"'
             )
+        if job.task.explain == "label" and (own := [one for one in job.metrics if one.startswith(OF_LABEL)]):
+            raise InputError(f'"{own[0]}" stands beside numbers of the predicted class: set explain = "predicted"')
         if loaded.objects.shape[1] > 1:
             if job.task.explain != "label":
                 raise InputError('each picture has two objects, explained for their own classes: set explain = "label"')
@@ -101,19 +108,25 @@ class PictureMaps(TaskKind):
         logits = class_logits(job, images, loaded)
         classes = classes_to_explain(job, logits, loaded)
         whole = Measurements(list(job.places))
-        maps = {}
+        asked_of_label = any(metric.startswith(OF_LABEL) for metric in job.metrics)
+        maps, maps_of_label = {}, {}
         for method in job.methods:
             found = [explain_pictures(job, images, loaded.rows, list(own), method, whole) for own in classes.T]
             maps[method.label] = np.stack([[one.part.map() for one in column] for column in found], 1)
+            if asked_of_label and loaded.labels is not None:
+                own = maps[method.label], classes, loaded.labels
+                maps_of_label[method.label] = _maps_of_labels(job, images, loaded.rows, method, whole, *own)
             _add_marked(job, whole, method.label, found, loaded)
             for k, place in enumerate(job.places[: job.shown]):
                 whole.exhibits.append(image_exhibit([column[k] for column in found], place, method.label))
-        for label, own in maps.items():
-            _add_segmentation(job, whole, label, own, loaded)
-            _add_pointing(job, whole, label, own, loaded)
-            _add_mass(job, whole, label, own, loaded)
-            _add_classes(job, whole, label, own)
-        _add_perturbation(job, whole, maps, images, loaded)
+        for label, own_maps in maps.items():
+            _add_segmentation(job, whole, label, own_maps, loaded)
+            _add_classes(job, whole, label, own_maps)
+        for begin, each in (("", maps), (OF_LABEL, maps_of_label)):
+            for label, own_maps in each.items():
+                _add_pointing(job, whole, label, own_maps, loaded, begin + POINTING)
+                _add_mass(job, whole, label, own_maps, loaded, begin + MASS)
+        _add_perturbation(job, whole, {"": maps, OF_LABEL: maps_of_label}, images, loaded)
         if job.task.options.get(RIGHT_ONLY) and loaded.labels is not None:
             whole.leave_out((logits.argmax(1) != loaded.labels[:, 0]).tolist())
         return whole
@@ -193,6 +206,25 @@ def explain_pictures(
     return done
 
 
+def _maps_of_labels(
+    job: CellJob,
+    images: ImageReader,
+    rows: list[PixelRow],
+    method: Method,
+    whole: Measurements,
+    maps: Floats,
+    classes: Ints,
+    labels: Ints,
+) -> Floats:
+    """The maps [pictures, 1, height, width] of the true classes: new ones where another class was explained."""
+    other = np.flatnonzero(classes[:, 0] != labels[:, 0])
+    own = maps[:, :1].copy()
+    if other.size:
+        found = explain_pictures(job, images, [rows[k] for k in other], list(labels[other, 0]), method, whole)
+        own[other, 0] = [one.part.map() for one in found]
+    return own
+
+
 def _add_segmentation(job: CellJob, whole: Measurements, label: str, maps: Floats, loaded: LoadedPictures) -> None:
     """Pixels are pooled over all objects of all pictures, so their counts are kept."""
     if not any(metric in SEGMENTATION for metric in job.metrics):
@@ -212,9 +244,11 @@ def _add_segmentation(job: CellJob, whole: Measurements, label: str, maps: Float
         whole.add(label, "mean_ap", np.mean([one.average_precision for one in tallies], 0).tolist())
 
 
-def _add_pointing(job: CellJob, whole: Measurements, label: str, maps: Floats, loaded: LoadedPictures) -> None:
+def _add_pointing(
+    job: CellJob, whole: Measurements, label: str, maps: Floats, loaded: LoadedPictures, metric: str
+) -> None:
     """The share of a picture's objects that are hit; NaN where one of them has no pixel that counts."""
-    if POINTING not in job.metrics:
+    if metric not in job.metrics:
         return
     visible: Bools = np.all((loaded.objects & ~loaded.ignore[:, None]).any((2, 3)), 1)
     hits = np.full(len(maps), np.nan)
@@ -225,18 +259,18 @@ def _add_pointing(job: CellJob, whole: Measurements, label: str, maps: Floats, l
             for k in range(loaded.objects.shape[1])
         ]
         hits[visible] = np.mean(each, 0)
-    whole.add(label, POINTING, hits.tolist())
+    whole.add(label, metric, hits.tolist())
 
 
-def _add_mass(job: CellJob, whole: Measurements, label: str, maps: Floats, loaded: LoadedPictures) -> None:
+def _add_mass(job: CellJob, whole: Measurements, label: str, maps: Floats, loaded: LoadedPictures, metric: str) -> None:
     """The share of positive relevance on the objects, each by its own class's map; NaN where none is positive."""
-    if MASS not in job.metrics:
+    if metric not in job.metrics:
         return
     counted = ~loaded.ignore[:, None]
     positive = np.maximum(maps[:, : loaded.objects.shape[1]], 0) * counted
     total, inside = (values.sum((2, 3)) for values in (positive, positive * loaded.objects))
     shares = np.divide(inside, total, out=np.full(total.shape, np.nan), where=total > 0)
-    whole.add(label, MASS, shares.mean(1).tolist())
+    whole.add(label, metric, shares.mean(1).tolist())
 
 
 def _add_marked(
@@ -283,17 +317,35 @@ def _add_classes(job: CellJob, whole: Measurements, label: str, maps: Floats) ->
 
 
 def _add_perturbation(
-    job: CellJob, whole: Measurements, maps: dict[str, Floats], images: ImageReader, loaded: LoadedPictures
+    job: CellJob,
+    whole: Measurements,
+    maps: dict[str, dict[str, Floats]],
+    images: ImageReader,
+    loaded: LoadedPictures,
 ) -> None:
-    """All methods share their passes. A curve says if the class is still predicted, by the share of hidden pixels."""
-    asked = [metric for metric in job.metrics if metric in PERTURBATION]
-    if not asked:
+    """All methods and both classes share their passes; `maps` is keyed by how the metrics' names begin.
+
+    A curve says if the class is still predicted, by the share of hidden pixels.
+    """
+    sets = {
+        (begin, label): torch.from_numpy(own[:, 0])
+        for begin, each in maps.items()
+        if any(begin + metric in job.metrics for metric in PERTURBATION)
+        for label, own in each.items()
+    }
+    if not sets:
         return
     labels = None if loaded.labels is None else loaded.labels[:, 0]
-    scores = [torch.from_numpy(own[:, 0]) for own in maps.values()]
-    size = job.task.batch_size
-    results = pixel_perturbations(images.model, loaded.pixels, scores, labels, prepare=loaded.prepare, batch_size=size)
-    for label, result in zip(maps, results, strict=True):
-        for metric in asked:
-            whole.add(label, metric, result.auc(*PERTURBATION[metric]).tolist())
-            whole.add_curve(label, metric, result.fractions, result.hits(*PERTURBATION[metric]).tolist())
+    results = pixel_perturbations(
+        images.model,
+        loaded.pixels,
+        list(sets.values()),
+        labels,
+        prepare=loaded.prepare,
+        batch_size=job.task.batch_size,
+    )
+    for (begin, label), result in zip(sets, results, strict=True):
+        for metric, curve in PERTURBATION.items():
+            if begin + metric in job.metrics:
+                whole.add(label, begin + metric, result.auc(*curve).tolist())
+                whole.add_curve(label, begin + metric, result.fractions, result.hits(*curve).tolist())

@@ -31,6 +31,8 @@ _AXES = {  # labels of the x axis and the y axis
     "token_f1": ("words taken, k", "F1"),
     "positive_auc_target": _PIXELS,
     "negative_auc_target": _PIXELS,
+    "label_positive_auc_target": _PIXELS,
+    "label_negative_auc_target": _PIXELS,
     "positive_auc_predicted": _PIXELS,
     "negative_auc_predicted": _PIXELS,
     "randomised_spearman": ("blocks randomised", "rank correlation"),
