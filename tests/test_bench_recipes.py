@@ -109,12 +109,19 @@ def test_a_start_that_cannot_be_loaded_is_said_plainly(start, tmp_path):
         train_model(RECIPE, DATA, tmp_path, str(tmp_path / "empty"))
 
 
-def test_the_first_layers_of_a_start_alone(start, tmp_path):
-    folder, about = train_model(replace(RECIPE, layers=1, epochs=1), DATA, tmp_path, start)
+@pytest.mark.parametrize(("layers", "sources"), [(1, [0]), (3, [0, 0, 1]), (4, [0, 0, 1, 1])])
+def test_fewer_layers_than_the_start_has_or_each_repeated(start, tmp_path, layers, sources):
+    """A rate of 0 shows the weights that training starts from."""
+    folder, about = train_model(replace(RECIPE, layers=layers, epochs=1, rate=0.0), DATA, tmp_path, start)
     model = BertForSequenceClassification.from_pretrained(folder)
-    assert (model.config.num_hidden_layers, about["layers"]) == (1, 1)
-    with pytest.raises(InputError, match=r"it has 2 layers, and \[recipe.reviews\] takes 3"):
-        train_model(replace(RECIPE, layers=3), DATA, tmp_path, start)
+    assert (model.config.num_hidden_layers, about["layers"]) == (layers, layers)
+    own, before = weights(folder), weights(Path(start))
+    for layer, source in enumerate(sources):
+        for part in ("attention.self.query.weight", "output.dense.bias"):
+            name = f"bert.encoder.layer.{{}}.{part}"
+            assert torch.equal(own[name.format(layer)], before[name.format(source)])
+    with pytest.raises(InputError, match=r"it has 2 layers, and \[recipe.reviews\] takes -1"):
+        train_model(replace(RECIPE, layers=-1), DATA, tmp_path, start)
 
 
 def test_minilm_is_the_installed_package_or_the_hubs(monkeypatch):

@@ -6,10 +6,12 @@ and resumed gives the same weights as training that was not.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -60,7 +62,7 @@ class Recipe:
     least_accuracy: float = 0.0  # on the test split: a model that is less accurate is refused
     hide: float = 0.0  # each token of a text is hidden with this probability, anew in every step
     replacement: Literal["mask", "unk"] = "mask"  # what a hidden token becomes
-    layers: int = 0  # only the first so many of the start's; 0: all
+    layers: int = 0  # only the first so many of the start's; if more than it has, each is repeated; 0: its own
 
     def settings(self) -> dict[str, Any]:
         """All fields; newer ones only where they are set, as trained models are identified by them."""
@@ -167,9 +169,9 @@ def _load_start(start: str, recipe: Recipe, task: TrainingTask, data: Dataset) -
         fewer = {}
         if recipe.layers:
             found = AutoConfig.from_pretrained(start, trust_remote_code=False).num_hidden_layers
-            if not 0 < recipe.layers <= found:
+            if recipe.layers < 0:
                 raise ValueError(f"it has {found} layers, and [recipe.{recipe.name}] takes {recipe.layers}")
-            fewer["num_hidden_layers"] = recipe.layers
+            fewer["num_hidden_layers"] = min(recipe.layers, found)
         torch.manual_seed(0)
         model = getattr(transformers, task.head).from_pretrained(
             start,
@@ -180,11 +182,27 @@ def _load_start(start: str, recipe: Recipe, task: TrainingTask, data: Dataset) -
             ignore_mismatched_sizes=True,
             trust_remote_code=False,
         )
+        if recipe.layers > model.config.num_hidden_layers:
+            model = _with_repeated_layers(model, recipe.layers)
     except (OSError, ValueError) as error:
         raise InputError(f'training cannot start from "{start}": {str(error).strip().splitlines()[0]}') from error
     finally:
         logging.set_verbosity(level)
     return model, processor
+
+
+def _with_repeated_layers(model: PreTrainedModel, layers: int) -> PreTrainedModel:
+    """A deeper model: each layer stands several times in a row; the first number in a weight's name is its layer."""
+    config = copy.deepcopy(model.config)
+    own, config.num_hidden_layers = config.num_hidden_layers, layers
+    deeper = type(model)(config)
+    weights = model.state_dict()
+
+    def source(name: str) -> str:
+        return re.sub(r"\.(\d+)\.", lambda at: f".{int(at[1]) * own // layers}.", name, count=1)
+
+    deeper.load_state_dict({name: weights[source(name)] for name in deeper.state_dict()})
+    return deeper
 
 
 def _fit(
