@@ -209,6 +209,17 @@ def test_an_unknown_task_is_told_with_the_known_ones(start, tmp_path):
     assert (code, 'task of mine "othr" is unknown; did you mean "other"?' in said) == (1, True), said
 
 
+def test_training_takes_as_many_threads_as_workers(start, tmp_path, monkeypatch):
+    taken, fit, before = [], recipes._fit, torch.get_num_threads()
+    monkeypatch.setattr(recipes, "_fit", lambda *job: (taken.append(torch.get_num_threads()), fit(*job)))
+    torch.set_num_threads(2)
+    try:
+        code, said = bench_run(suite_with(tmp_path, start, "sentiment"), "--workers", "1")
+        assert (code, taken, torch.get_num_threads()) == (0, [1], 2), said
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_what_is_wrong_elsewhere_is_said_before_training(start, tmp_path):
     code, said = bench_run(suite_with(tmp_path, start, "pets"))
     assert code == 1

@@ -38,16 +38,16 @@ class CellWork:
     locations: Locations
 
     def __call__(self, spec: CellSpec) -> dict[str, Any]:
-        with single_thread():
+        with torch_threads(1):
             job = cell_job(spec, self.locations)
             return task_kind(job.task.kind).measure(job).to_dict()
 
 
 @contextmanager
-def single_thread() -> Iterator[None]:
-    """Sums are the same in every process only with the same number of threads: one."""
+def torch_threads(count: int) -> Iterator[None]:
+    """Cells are computed on one: sums are the same in every process only with the same number of threads."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

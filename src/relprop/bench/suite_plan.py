@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from relprop.bench.cell_work import Locations, cell_job, example_digest, load_explainer, single_thread, weights_digest
+from relprop.bench.cell_work import Locations, cell_job, example_digest, load_explainer, torch_threads, weights_digest
 from relprop.bench.executors import CellSpec
 from relprop.bench.kinds import CellJob, task_kind
 from relprop.bench.recipes import ModelFacts, TrainingProgress
@@ -152,7 +152,7 @@ def check_tasks(plan: SuitePlan, tasks: Sequence[SuiteTask], watch: Callable[[st
     for task in tasks:
         if watch is not None:
             watch(task.name)
-        with _naming(task), single_thread():
+        with _naming(task), torch_threads(1):
             jobs = [cell_job(spec, plan.locations) for spec in plan.specs if spec["task"]["name"] == task.name]
             task_kind(task.kind).check(_shortest_example(jobs))
 

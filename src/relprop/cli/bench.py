@@ -23,7 +23,10 @@ app = typer.Typer(
 )
 LOCAL = "local"
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes with one thread each. Default: one per core.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes with one thread each; training takes as many threads. Default: one per core."),
+]
 OnRay = Annotated[
     str | None,
     typer.Option(metavar="[ADDRESS]", help="Work on Ray: a cluster's address, or nothing for a local one."),
@@ -62,6 +65,7 @@ def run(
     """
     if data is not None and not data.is_dir():
         raise InputError(f'--data "{data}" is not a folder')
+    from relprop.bench.cell_work import torch_threads
     from relprop.bench.suite_folder import check_same_suite, record_plan, unfinished_tasks
     from relprop.bench.suite_plan import check_disk_space, check_tasks, plan_suite
     from relprop.bench.suites import read_suite
@@ -86,7 +90,7 @@ def run(
         record_plan(plan, out, command)
         complete = _work(out, executor, tries, again=False)
     for one in untrained:
-        with live_count("training") as show:
+        with live_count("training") as show, torch_threads(workers or usable_cores()):
             plan = plan_suite(
                 read, data, tasks=[one], progress=lambda *at: show(at[1], at[2], f"{at[0]}, loss {at[3]:.3f}")
             )
