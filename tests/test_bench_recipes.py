@@ -103,6 +103,19 @@ def test_a_stopped_training_goes_on_to_the_same_weights(start, tmp_path, monkeyp
     assert not list(folder.glob("checkpoint*"))
 
 
+def test_products_are_in_bfloat16_where_the_cpu_has_them(start, tmp_path, monkeypatch):
+    found = {}
+    for fast in (True, False):
+        monkeypatch.setattr(recipes, "_computes_bfloat16", lambda fast=fast: fast)
+        monkeypatch.setenv("RELPROP_CACHE", str(tmp_path / f"fast-{fast}"))
+        folder, about = train_model(RECIPE, DATA, tmp_path, start)
+        assert about["products"] == ("bfloat16" if fast else "float32")
+        assert about["accuracy"]["test"] > 0.9
+        found[fast] = weights(folder)
+    assert {value.dtype for value in found[True].values()} == {torch.float32}
+    assert any(not torch.equal(value, found[False][name]) for name, value in found[True].items())
+
+
 def test_a_start_that_cannot_be_loaded_is_said_plainly(start, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="training cannot start from"):

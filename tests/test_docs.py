@@ -10,7 +10,7 @@ from relprop.registry import METHODS
 
 ROOT = Path(__file__).parent.parent
 COMPARISONS = ("README.md", "docs/index.md")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 WALKS = ROOT / "docs" / "walks.md"  # its commands and its Python go together: test_walks.py runs both
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -30,11 +30,21 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         exec(compile(block, str(page), "exec"), namespace)
 
 
+def anchors(page: Path) -> set[str]:
+    """What links to a page's headings end with."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)", prose, re.MULTILINE)]
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_to_files(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
-        if not link.startswith("http"):
-            assert (page.parent / link).exists(), link
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, anchor = link.partition("#")
+        if not link.startswith(("http", "mailto:")):
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not anchor or target.suffix != ".md" or anchor in anchors(target), link
 
 
 def test_libraries_are_compared_alike() -> None:

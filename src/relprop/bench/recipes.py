@@ -117,6 +117,7 @@ def train_model(
                 for name in dict.fromkeys(name for own in scores.values() for name in own)
             },
             "seconds": round(time.monotonic() - began),
+            "products": "bfloat16" if _computes_bfloat16() else "float32",
             "torch": torch.__version__,
         }
         _save_model(model, processor, about, out)
@@ -214,7 +215,10 @@ def _fit(
     out: Path,
     progress: TrainingProgress | None,
 ) -> None:
-    """AdamW with warm-up and linear decay on the cross-entropy, batches of similar length."""
+    """AdamW with warm-up and linear decay on the cross-entropy, batches of similar length.
+
+    Where the CPU computes products of matrices in bfloat16 they are; weights and the optimiser stay in float32.
+    """
     rows = task.rows(processor, examples, recipe.max_length)
     lengths = [row.length for row in rows]
     batches = [
@@ -237,7 +241,8 @@ def _fit(
             if "input_ids" not in inputs:
                 raise InputError(f"[recipe.{recipe.name}]: hide is for texts")
             inputs["input_ids"] = hide_tokens(processor, inputs["input_ids"], recipe.hide, recipe.replacement)
-        loss = task.loss(model(**inputs), task.targets(batch))
+        with torch.autocast("cpu", torch.bfloat16, enabled=_computes_bfloat16()):
+            loss = task.loss(model(**inputs), task.targets(batch))
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
@@ -248,6 +253,12 @@ def _fit(
             _save_checkpoint(model, optimiser, step + 1, out / _CHECKPOINT)
             saved = time.monotonic()
     model.eval()
+
+
+def _computes_bfloat16() -> bool:
+    """Whether this CPU has instructions for products in bfloat16, which save a third of the time of training."""
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # not in older versions of torch
+    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
 def hide_tokens(tokenizer: Processor, ids: Tensor, share: float, replacement: str) -> Tensor:
