@@ -1,11 +1,13 @@
 """One thread and no network, for every test; a slice of the combinations of long ones."""
 
+import gc
 import os
 from collections import Counter
 from itertools import combinations, groupby
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # of shap: to compile takes every process longer than its few calls here
 
 import pytest
 import torch
@@ -25,6 +27,12 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
         for item in own:
             if item not in chosen:
                 item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays, so that garbage collection need not look through it in every test."""
+    gc.collect()
+    gc.freeze()
 
 
 def one_of_each(items: list[Any], axes: tuple[str, ...]) -> list[Any]:

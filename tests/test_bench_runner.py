@@ -18,7 +18,7 @@ from relprop.bench.store import Store, StoredResult, cell_key
 from relprop.bench.store_files import FILE
 from relprop.errors import InputError, RelpropError
 
-KILLS, CELLS = 30, 500
+KILLS, CELLS = 10, 500
 AHEAD = 6  # cells that three workers hold
 HANGS = 300.0  # seconds; nothing here takes as long
 

@@ -18,7 +18,7 @@ HEAVY = ("torch", "transformers", "matplotlib", "rich", "numpy", "scipy", "PIL",
 # DESIGN.md, "Layout": what stands in a row imports only from the rows above it. A name is a module of the root, or a
 # package with all that is in it.
 ROWS = (
-    "errors deadline progress bootstrap model_config library_logging tokenising",
+    "errors plugins deadline progress bootstrap model_config library_logging tokenising",
     "stored_weights embedded",
     "adapter_folders gguf_files loaded_weights paired_processor",
     "types registry part files text_tables listing ops outputs padding graph",

@@ -70,6 +70,7 @@ def test_outputs_are_the_quantised_models_own(architecture: str, kind: str) -> N
         assert (found - expected).abs().max() < 0.01 * apart, rules
 
 
+@pytest.mark.sliced
 @pytest.mark.parametrize("method", LEAST)
 @pytest.mark.parametrize("kind", DTYPES)
 def test_explanations_are_those_of_the_float_model(kind: str, method: str) -> None:

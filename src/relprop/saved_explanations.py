@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
 from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from relprop.errors import InputError, unknown_name
 from relprop.part import Part
+from relprop.plugins import plugins
 from relprop.render.generation.layout import continuation_target
 from relprop.types import Ledger, Unit
 
@@ -43,7 +43,7 @@ def part_class(kind: str) -> type[Part]:
         module, _, name = _PARTS[kind].partition(":")
         found: type[Part] = getattr(import_module(module), name)
         return found
-    others = {point.name: point for point in entry_points(group="relprop.parts")}
+    others = {point.name: point for point in plugins("relprop.parts")}
     if kind not in others:
         raise unknown_name("kind of part", kind, (*_PARTS, *others))
     loaded: type[Part] = others[kind].load()

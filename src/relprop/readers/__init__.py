@@ -7,7 +7,6 @@ group "relprop.readers": a function of (model, processor) that returns a reader,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 from torch import nn
@@ -16,6 +15,7 @@ from relprop.engine.model_call import chooses, compares, generates, reads_videos
 from relprop.engine.wrappers import arguments_of
 from relprop.errors import ModelError
 from relprop.model_config import config_value
+from relprop.plugins import plugins
 from relprop.readers.reader import Reader, read_all
 from relprop.readers.transforms import as_processor
 
@@ -34,7 +34,7 @@ def reader_of(model: nn.Module, processor: Any, columns: Sequence[str] | None = 
 
     `columns`: the names of what a model of series or tables reads.
     """
-    for point in entry_points(group="relprop.readers"):
+    for point in plugins("relprop.readers"):
         other: Reader[Any] | None = point.load()(model, processor)
         if other is not None:
             return other

@@ -6,7 +6,6 @@ A new task is one file here. Tasks of other packages join by the entry point gro
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
 from torch import nn
@@ -25,6 +24,7 @@ from relprop.engine.model_call import (
     predicts_next_sentence,
     segments,
 )
+from relprop.plugins import plugins
 from relprop.readers import Reader
 from relprop.readers.choices import ChoiceReader
 from relprop.readers.encoder import EncoderReader
@@ -37,7 +37,7 @@ __all__ = ["Answered", "Query", "Task", "task_of"]
 
 def task_of(model: nn.Module, reader: Reader[Any]) -> Task:
     """The task of a model, chosen by its signature and config. Only that one is imported."""
-    for point in entry_points(group="relprop.tasks"):
+    for point in plugins("relprop.tasks"):
         other: Task | None = point.load()(model, reader)
         if other is not None:
             return other
