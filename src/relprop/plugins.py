@@ -9,9 +9,9 @@ from importlib.metadata import EntryPoints, entry_points
 
 def plugins(group: str) -> EntryPoints:
     """The entry points of a group. All packages are read once per search path: that takes as long as an explanation."""
-    return _entry_points(tuple(sys.path)).select(group=group)
+    return _entry_points(group, tuple(sys.path))
 
 
-@lru_cache(maxsize=1)
-def _entry_points(path: tuple[str, ...]) -> EntryPoints:
-    return entry_points()
+@lru_cache
+def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
+    return entry_points(group=group)
