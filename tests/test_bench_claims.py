@@ -92,7 +92,7 @@ def test_the_lead_by_seed_is_of_the_tasks_that_have_two(tmp_path: Path) -> None:
     each = [decide(replace(CLAIM, tasks=(name,)), results).lead for name in names]
     assert found.seeds == pytest.approx([each[0].value, each[2].value])  # type: ignore[union-attr]
     assert found.lead.value == pytest.approx(np.mean([one.value for one in each]))  # type: ignore[union-attr]
-    assert f"by seed {found.seeds[0]:+.1%}, {found.seeds[1]:+.1%}" in claims_page([found], {})
+    assert f"by seed {found.seeds[0]:+.1%}, {found.seeds[1]:+.1%}" in claims_page([found], {}, tmp_path)
 
 
 def test_a_lead_that_is_lost_counts_before_a_smaller_one_that_is_open(tmp_path: Path) -> None:
@@ -120,6 +120,15 @@ def test_what_was_not_run_is_said(tmp_path: Path) -> None:
     assert decide(CLAIM, read_results(partly)).verdict == "not run"
 
 
+def test_the_page_says_that_a_run_is_not_whole(tmp_path: Path) -> None:
+    folder = run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.05})
+    with Store(folder) as store:
+        store.plan([("another", {"task": {"name": "SST-2"}, "places": [40]})])
+    results = read_results(folder)
+    page = claims_page([decide(CLAIM, results)], {"ali22-text": results}, tmp_path)
+    assert "`ali22-text` (1 of its cells are still to be done):" in page
+
+
 def test_a_claim_of_a_method_that_the_run_lacks(tmp_path: Path) -> None:
     results = read_results(run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.05}))
     other = Claim("Ali22", "table 1", "rollout is ahead", "ali22-text", "auac", "rollout", ("gae",))
@@ -134,7 +143,11 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == 0, done.output
     text = page.read_text(encoding="utf-8")
     assert "Of 1 claims 1 hold, 0 do not" in text
-    assert "better on 2 of 2 tasks, worse on 0 | **holds** |" in text
+    assert "better on 2 of 2 tasks, worse on 0 | **holds** | `ali22-text` |" in text
     assert "    relprop bench run ali22-text" in text
+    (tmp_path / "ali22-text").mkdir()
+    (tmp_path / "ali22-text" / "report.md").touch()
+    assert CliRunner().invoke(app, ["bench", "claims", str(folder), "--out", str(page)]).exit_code == 0
+    assert "| [ali22-text](ali22-text/report.md) |" in page.read_text(encoding="utf-8")
     again = CliRunner().invoke(app, ["bench", "claims", str(folder), str(folder), "--out", str(page)])
     assert "second run" in str(again.exception)

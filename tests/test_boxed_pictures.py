@@ -107,9 +107,9 @@ def test_relevance_mass_is_the_share_on_the_object(data: Path, monkeypatch: pyte
     maps = []
     real = pictures._add_mass
 
-    def keeping(job: Any, whole: Any, label: str, own: Any, loaded: Any) -> None:
+    def keeping(job: Any, whole: Any, label: str, own: Any, loaded: Any, metric: str) -> None:
         maps.append((own, loaded))
-        real(job, whole, label, own, loaded)
+        real(job, whole, label, own, loaded, metric)
 
     monkeypatch.setattr(pictures, "_add_mass", keeping)
     for option, explained in (({"boxes": "imagenet-val"}, "predicted"), ({"pairs": "imagenet-val"}, "label")):

@@ -175,7 +175,7 @@ def claims(
             raise InputError(f'"{folder}" is a second run of "{results.suite.name}": one run per suite is compared')
         runs[results.suite.name] = results
     decisions = [decide(claim, runs.get(claim.suite)) for claim in read_claims()]
-    write_text(out, claims_page(decisions, {name: one.command for name, one in runs.items()}))
+    write_text(out, claims_page(decisions, runs, out.parent))
     typer.echo(f"wrote {out}", err=True)
 
 

@@ -136,17 +136,20 @@ def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
     return (float(np.mean([a for a, _ in pairs])), float(np.mean([b for _, b in pairs]))) if pairs else None
 
 
-def claims_page(decisions: Sequence[Decision], commands: Mapping[str, str]) -> str:
-    """Markdown: a table per paper, and the command that made each suite's numbers."""
+def claims_page(decisions: Sequence[Decision], runs: Mapping[str, Results], folder: Path) -> str:
+    """Markdown for this folder: a table per paper, with links to the reports there, and each run's command."""
     lines = ["# What the papers say, and what holds here", "", _SUMMARY.format(**_counts(decisions)), ""]
     for paper in dict.fromkeys(one.claim.paper for one in decisions):
-        lines += [f"## [{paper}]", "", "| claim | where | paper | here | lead | verdict |", "|---|---|---|---|---|---|"]
-        lines += [_row(one) for one in decisions if one.claim.paper == paper] + [""]
+        lines += [f"## [{paper}]", "", f"| {' | '.join(_COLUMNS)} |", "|---" * len(_COLUMNS) + "|"]
+        lines += [_row(one, folder) for one in decisions if one.claim.paper == paper] + [""]
     lines += ["## Commands", ""]
-    lines += [f"    {command}" for command in dict.fromkeys(commands.values())]
-    return "\n".join(lines) + "\n"
+    for name in dict.fromkeys(one.claim.suite for one in decisions if one.claim.suite in runs):
+        left = f" ({runs[name].left} of its cells are still to be done)" if runs[name].left else ""
+        lines += [f"`{name}`{left}:", "", f"    {runs[name].command}", ""]
+    return "\n".join(lines)
 
 
+_COLUMNS = ("claim", "where", "paper", "here", "lead", "verdict", "suite")
 _SUMMARY = (
     "Written by `relprop bench claims`. Of {all} claims {holds} hold, {does_not} do not, {open} are open and {not_run} "
     "have not been run. Numbers are means over the tasks of the suite: the method's, then that of the strongest of "
@@ -162,11 +165,13 @@ def _counts(decisions: Sequence[Decision]) -> dict[str, int]:
     return {"all": len(decisions), **counted}
 
 
-def _row(one: Decision) -> str:
+def _row(one: Decision, folder: Path) -> str:
     verdict = f"**{one.verdict}**"
     if one.needed is not None:
         verdict += f" (about {one.needed:,} examples would tell)"
-    cells = (one.claim.says, one.claim.where, _numbers(one.published), _ours(one), _lead(one), verdict)
+    report = Path(one.claim.suite) / "report.md"
+    suite = f"[{one.claim.suite}]({report.as_posix()})" if (folder / report).exists() else f"`{one.claim.suite}`"
+    cells = (one.claim.says, one.claim.where, _numbers(one.published), _ours(one), _lead(one), verdict, suite)
     return f"| {' | '.join(cells)} |"
 
 
