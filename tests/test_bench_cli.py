@@ -91,6 +91,7 @@ def test_a_suite_is_run_listed_and_reported(suite, tmp_path):
     assert code == 0, output
     assert "AUAC" in (out / "report.md").read_text().upper()
     assert (out / "report.html").is_file()
+    assert f"| fingerprint of the numbers | {fingerprint(out)} |" in (out / "report.md").read_text()
     lines = (tmp_path / "all.csv").read_text().splitlines()
     assert lines[0] == "task,model,weights,method,metric,example,at,value"
     assert len(lines) == 1 + len(list(result_rows(out)))

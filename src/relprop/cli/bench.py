@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -150,12 +151,13 @@ def report(
     from relprop.bench.export import export_table, fingerprint
     from relprop.bench.report import read_results, write_report
 
-    for path in write_report(read_results(folder), out or folder):
+    results = replace(read_results(folder), fingerprint=fingerprint(folder))
+    for path in write_report(results, out or folder):
         typer.echo(f"wrote {path}", err=True)
     if export is not None:
         export_table(folder, export)
         typer.echo(f"wrote {export}", err=True)
-    typer.echo(f"fingerprint of the numbers: {fingerprint(folder)}")
+    typer.echo(f"fingerprint of the numbers: {results.fingerprint}")
 
 
 @app.command()

@@ -88,6 +88,8 @@ def _provenance(results: Results) -> Iterator[ReportBlock]:
     if results.command:
         yield Code(results.command)
     about = {"seed": results.suite.seed, "seconds of work": f"{results.seconds:.0f}"}
+    if results.fingerprint:
+        about["fingerprint of the numbers"] = results.fingerprint
     yield tables.facts_table("Environment", {**results.environment, **about})
     for name, facts in results.models.items():
         yield tables.facts_table(f"Model {name}", facts)

@@ -32,6 +32,7 @@ class Results:
     command: str = ""
     environment: Mapping[str, object] = field(default_factory=dict)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fingerprint: str = ""  # of all numbers, where it was asked for
 
     @property
     def metrics(self) -> list[str]:
