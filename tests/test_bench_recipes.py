@@ -217,6 +217,21 @@ def test_a_half_done_task_of_another_model_is_not_taken_for_whole(start, tmp_pat
     assert (code, "done" in said) == (0, False), said
 
 
+def test_only_the_named_task_is_worked_on(start, tmp_path):
+    """Whatever else is planned in the folder and was not finished."""
+    suite = suite_with(tmp_path, start, "sentiment")
+    assert bench_run(suite, "--task", "own")[0] == 0
+    with Store(tmp_path / "out") as store:
+        (own,) = store.rows()
+        store.keep([replace(own, result=None, seconds=None)])
+    code, said = bench_run(suite, "--task", "other")
+    assert (code, "1 cells done" in said) == (0, True), said
+    with Store(tmp_path / "out", read_only=True) as store:
+        assert [(row.spec["task"]["name"], row.done) for row in store.rows()] == [("own", False), ("other", True)]
+    code, said = bench_run(suite)
+    assert (code, "2 cells done" in said) == (0, True), said
+
+
 def test_an_unknown_task_is_told_with_the_known_ones(start, tmp_path):
     code, said = bench_run(suite_with(tmp_path, start, "sentiment"), "--task", "othr")
     assert (code, 'task of mine "othr" is unknown; did you mean "other"?' in said) == (1, True), said

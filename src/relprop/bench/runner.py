@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -30,13 +30,17 @@ def run_cells(
     specs: Sequence[CellSpec],
     work: WorkFunction,
     *,
+    tasks: Collection[str] | None = None,
     executor: Executor = in_process,
     tries: int = TRIES,
     watch: Callable[[Outcome, int, int], None] | None = None,
 ) -> RunSummary:
-    """Work on every cell that is not done. `watch(outcome, settled, all)` is called after each is stored."""
+    """Plan cells, and work on those that are not done, of all tasks or of these.
+
+    `watch(outcome, settled, all)` is called after each is stored.
+    """
     store.plan([(cell_key(spec), spec) for spec in specs])
-    own = {cell_key(spec) for spec in specs}
+    own = {cell_key(spec) for spec in specs if tasks is None or spec["task"]["name"] in tasks}
     rows = [row for row in store.rows() if row.key in own]
     settled = sum(row.done or row.failures >= tries for row in rows)
     queue = _CellQueue([(row.key, row.spec) for row in rows if not row.done and row.failures < tries])

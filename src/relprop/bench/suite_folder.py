@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
@@ -94,9 +94,18 @@ def _read_locations(out: Path) -> Locations | None:
 
 
 def resume_run(
-    out: Path, executor: Executor = in_process, *, tries: int = TRIES, again: bool = False, watch: Watch | None = None
+    out: Path,
+    executor: Executor = in_process,
+    *,
+    tasks: Collection[str] | None = None,
+    tries: int = TRIES,
+    again: bool = False,
+    watch: Watch | None = None,
 ) -> RunSummary:
-    """Work on the cells of a folder that are not done. `again` also tries those that were set aside."""
+    """Work on the cells of a folder that are not done, of all tasks or of these.
+
+    `again` also tries those that were set aside.
+    """
     check_disk_space(out)
     with Store(out, read_only=True) as store:
         rows, planned = store.rows(), store.about("suite") is not None
@@ -109,8 +118,8 @@ def resume_run(
     with Store(out) as store:
         if again:
             store.forget_failures()
-        specs = [row.spec for row in rows]
-        return run_cells(store, specs, CellWork(locations), executor=executor, tries=tries, watch=watch)
+        specs, work = [row.spec for row in rows], CellWork(locations)
+        return run_cells(store, specs, work, tasks=tasks, executor=executor, tries=tries, watch=watch)
 
 
 def folder_state(out: Path) -> FolderState:

@@ -86,10 +86,11 @@ def run(
         return
     command = _command(suite, out, data, sample, seed)
     executor = _executor(workers, ray)
+    names = {one.name for one in named}
     complete = True
     if plan.tasks or not untrained:
         record_plan(plan, out, command)
-        complete = _work(out, executor, tries, again=False)
+        complete = _work(out, executor, tries, names)
     for one in untrained:
         with live_count("training") as show, torch_threads(workers or usable_cores()):
             plan = plan_suite(
@@ -97,7 +98,7 @@ def run(
             )
         check_tasks(plan, plan.tasks, watch=lambda name: _print(f"checking {name}"))
         record_plan(plan, out, command)
-        complete = _work(out, executor, tries, again=False)
+        complete = _work(out, executor, tries, names)
     if not complete:
         raise typer.Exit(1)
 
@@ -137,7 +138,7 @@ def resume(
 
         if (found := rescue_results(folder)) is not None:
             _print(f'{found.kept} results are kept; the damaged file is now "{found.aside}"')
-    if not _work(folder, _executor(workers, ray), tries, again):
+    if not _work(folder, _executor(workers, ray), tries, again=again):
         raise typer.Exit(1)
 
 
@@ -224,8 +225,8 @@ def usable_cores() -> int:
     return len(own(0)) if own else os.cpu_count() or 1
 
 
-def _work(folder: Path, executor: Executor, tries: int, again: bool) -> bool:
-    """Work on all planned cells; whether all of them are done."""
+def _work(folder: Path, executor: Executor, tries: int, tasks: set[str] | None = None, again: bool = False) -> bool:
+    """Work on all planned cells, or on those of these tasks; whether all of them are done."""
     from relprop.bench.suite_folder import resume_run
 
     try:
@@ -234,7 +235,7 @@ def _work(folder: Path, executor: Executor, tries: int, again: bool) -> bool:
             def watch(outcome: Outcome, settled: int, count: int) -> None:
                 show(settled, count, f"failed: {outcome.error}" if outcome.error else "", urgent=bool(outcome.error))
 
-            summary = resume_run(folder, executor, tries=tries, again=again, watch=watch)
+            summary = resume_run(folder, executor, tasks=tasks, tries=tries, again=again, watch=watch)
     except KeyboardInterrupt:
         _print(f"stopped; results so far are kept: relprop bench resume {shlex.quote(str(folder))}")
         raise typer.Exit(130) from None
