@@ -88,7 +88,20 @@ def test_done_cells_are_not_worked_on_again(tmp_path: Path) -> None:
         plan = bench_work.specs(8)[::-1]
         run_cells(store, plan, bench_work.square, watch=lambda outcome, *_: seen.append(outcome.key))
         assert [row.spec["number"] for row in store.rows()] == [7, 6, 5, 4, 3, 2, 1, 0]
-    assert seen == [cell_key(spec) for spec in plan[:3]]
+    assert sorted(seen) == sorted(cell_key(spec) for spec in plan[:3])
+
+
+def test_a_run_that_is_stopped_has_a_fair_sample_of_each_task_in_turn(tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    plan = [spec for name in ("b", "a") for spec in bench_work.specs(50, task={"name": name, "model": "none"})]
+    with Store(tmp_path) as store:
+        run_cells(store, plan, lambda spec: (seen.append(spec), bench_work.square(spec))[1])
+        assert [row.spec for row in store.rows()] == plan
+    assert [spec["task"]["name"] for spec in seen] == ["b"] * 50 + ["a"] * 50
+    first = [spec["number"] for spec in seen[:20]]
+    assert 15 < sum(first) / 20 < 35
+    assert min(first) < 10
+    assert max(first) >= 40
 
 
 def test_a_result_is_stored_once(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def run_cells(
     own = {cell_key(spec) for spec in specs if tasks is None or spec["task"]["name"] in tasks}
     rows = [row for row in store.rows() if row.key in own]
     settled = sum(row.done or row.failures >= tries for row in rows)
-    queue = _CellQueue([(row.key, row.spec) for row in rows if not row.done and row.failures < tries])
+    queue = _CellQueue(_in_order([row for row in rows if not row.done and row.failures < tries]))
     with closing(executor(work, queue)) as outcomes:  # ends the workers, also after an error
         for outcome in outcomes:
             if outcome.error is None:
@@ -56,6 +56,13 @@ def run_cells(
             if watch is not None:
                 watch(outcome, settled, len(rows))
     return summarise([row for row in store.rows() if row.key in own], tries)
+
+
+def _in_order(rows: Sequence[StoredResult]) -> list[KeyedSpec]:
+    """Task by task, but the cells of each in the order of their hashes: a run that is stopped has a fair sample."""
+    tasks = list(dict.fromkeys(row.spec["task"]["name"] for row in rows))
+    ordered = sorted(rows, key=lambda row: (tasks.index(row.spec["task"]["name"]), row.key))
+    return [(row.key, row.spec) for row in ordered]
 
 
 def summarise(rows: Sequence[StoredResult], tries: int = TRIES) -> RunSummary:
