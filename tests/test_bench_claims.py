@@ -95,6 +95,18 @@ def test_the_lead_by_seed_is_of_the_tasks_that_have_two(tmp_path: Path) -> None:
     assert f"by seed {found.seeds[0]:+.1%}, {found.seeds[1]:+.1%}" in claims_page([found], {}, tmp_path)
 
 
+def test_the_lead_over_a_number_that_may_be_0_is_a_difference(tmp_path: Path) -> None:
+    """A share of it would be any number."""
+    results = read_results(run(tmp_path, {"gradient_x_input": 0.7, "gae": 0.1}))
+    every = {other: decide(replace(CLAIM, against=(other,)), results) for other in CLAIM.against}
+    assert {other: one.is_share for other, one in every.items()} == {"gradient_x_input": False, "gae": True}
+    found = every["gradient_x_input"]
+    assert found.verdict == "holds"
+    assert found.lead is not None
+    assert found.lead.value == pytest.approx(0.7, abs=0.01)
+    assert f"| {found.lead.value:+.3f} (" in claims_page([found], {}, tmp_path)
+
+
 def test_a_lead_that_is_lost_counts_before_a_smaller_one_that_is_open(tmp_path: Path) -> None:
     """`gae` is clearly ahead by a little, gradient x input by more on average, and by chance."""
     results = read_results(run(tmp_path, {"gradient_x_input": -0.1, "gae": -0.01}, noisy="gradient_x_input"))

@@ -1,8 +1,9 @@
 """The claims of the papers, one by one: the paper's numbers, ours, and whether each one holds.
 
 A claim says that a method is ahead of others by a metric, over some tasks of a suite. It holds where the paired lead
-over each of them, as a share of the other's number and averaged over the tasks, is above 0 with its whole interval;
-it does not where a lead is below 0 with its whole interval; else it is open.
+over each of them, averaged over the tasks, is above 0 with its whole interval; it does not where a lead is below 0
+with its whole interval; else it is open. A lead is a share of the other's number, so that tasks of different levels
+count alike, unless that number is not told from 0 on some task: then it is the difference.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class Decision:
     claim: Claim
     verdict: str
     other: str = ""  # the method that this lead is over
-    lead: Estimate | None = None  # as a share of the other's number, averaged over the tasks; + is better
+    lead: Estimate | None = None  # averaged over the tasks; + is better
+    is_share: bool = True  # the lead is a share of the other's number
     examples: int = 0  # of all tasks
     better: int = 0  # tasks where the lead's own interval is above 0
     worse: int = 0
@@ -104,8 +106,10 @@ def _against(claim: Claim, other: str, compared: Sequence[PaperComparison]) -> D
     if not both:
         return None
     leads = [one.leads(claim.method)[other] for one in both]
-    shares = [lead.times(1 / (abs(one.ours[other].value) or 1.0)) for lead, one in zip(leads, both, strict=True)]
-    lead = _mean(shares)
+    is_share = all(_is_told_from_0(one.ours[other]) for one in both)
+    if is_share:
+        leads = [lead.times(1 / abs(one.ours[other].value)) for lead, one in zip(leads, both, strict=True)]
+    lead = _mean(leads)
     low, high = lead.interval()
     known = [one for one in both if claim.method in one.paper and other in one.paper]
     return Decision(
@@ -113,14 +117,20 @@ def _against(claim: Claim, other: str, compared: Sequence[PaperComparison]) -> D
         HOLDS if low > 0 else DOES_NOT if high < 0 else OPEN,
         other,
         lead,
+        is_share,
         sum(one.examples for one in both),
         sum(one.interval()[0] > 0 for one in leads),
         sum(one.interval()[1] < 0 for one in leads),
         len(both),
         _means([(one.ours[claim.method].value, one.ours[other].value) for one in both]),
         _means([(float(one.paper[claim.method]), float(one.paper[other])) for one in known]),
-        _means(_lead_by_seed({one.task: share.value for one, share in zip(both, shares, strict=True)})),
+        _means(_lead_by_seed({one.task: lead.value for one, lead in zip(both, leads, strict=True)})),
     )
+
+
+def _is_told_from_0(estimate: Estimate) -> bool:
+    low, high = estimate.interval()
+    return low > 0 or high < 0
 
 
 def _lead_by_seed(leads: Mapping[str, float]) -> list[tuple[float, float]]:
@@ -153,9 +163,9 @@ _COLUMNS = ("claim", "where", "paper", "here", "lead", "verdict", "suite")
 _SUMMARY = (
     "Written by `relprop bench claims`. Of {all} claims {holds} hold, {does_not} do not, {open} are open and {not_run} "
     "have not been run. Numbers are means over the tasks of the suite: the method's, then that of the strongest of "
-    "those it is said to be ahead of. The lead is paired, example by example, as a share of the other's number, with "
-    "its 95 % bootstrap interval; tasks where it is decided by itself are counted, and where models were trained with "
-    "two seeds the lead is given for each."
+    "those it is said to be ahead of. The lead is paired, example by example, as a share of the other's number (or "
+    "their difference, where that number may be 0), with its 95 % bootstrap interval; tasks where it is decided by "
+    "itself are counted, and where models were trained with two seeds the lead is given for each."
 )
 
 
@@ -183,9 +193,10 @@ def _lead(one: Decision) -> str:
     if one.lead is None:
         return ""
     low, high = one.lead.interval()
+    form = ".1%" if one.is_share else ".3f"
     counts = f"; better on {one.better} of {one.tasks} tasks, worse on {one.worse}" if one.tasks > 1 else ""
-    seeds = "" if one.seeds is None else f"; by seed {one.seeds[0]:+.1%}, {one.seeds[1]:+.1%}"
-    return f"{one.lead.value:+.1%} ({low:+.1%} to {high:+.1%}){counts}{seeds}"
+    seeds = "" if one.seeds is None else f"; by seed {one.seeds[0]:+{form}}, {one.seeds[1]:+{form}}"
+    return f"{one.lead.value:+{form}} ({low:+{form}} to {high:+{form}}){counts}{seeds}"
 
 
 def _numbers(pair: tuple[float, float] | None) -> str:
