@@ -247,7 +247,7 @@ def test_patterns_of_the_navigation() -> None:
 def test_links_to_cards_and_notebooks_lead_to_their_pages() -> None:
     class At:
         class file:  # noqa: N801
-            src_uri = "results/vision.md"
+            src_uri = "results/chefer21.md"
 
         meta: ClassVar[dict[str, object]] = {}
 
