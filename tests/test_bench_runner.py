@@ -94,8 +94,13 @@ def test_done_cells_are_not_worked_on_again(tmp_path: Path) -> None:
 def test_a_run_that_is_stopped_has_a_fair_sample_of_each_task_in_turn(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     plan = [spec for name in ("b", "a") for spec in bench_work.specs(50, task={"name": name, "model": "none"})]
+
+    def watched(spec: dict[str, Any]) -> dict[str, Any]:
+        seen.append(spec)
+        return bench_work.square(spec)
+
     with Store(tmp_path) as store:
-        run_cells(store, plan, lambda spec: (seen.append(spec), bench_work.square(spec))[1])
+        run_cells(store, plan, watched)
         assert [row.spec for row in store.rows()] == plan
     assert [spec["task"]["name"] for spec in seen] == ["b"] * 50 + ["a"] * 50
     first = [spec["number"] for spec in seen[:20]]
