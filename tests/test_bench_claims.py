@@ -91,8 +91,28 @@ def test_the_lead_by_seed_is_of_the_tasks_that_have_two(tmp_path: Path) -> None:
     assert found.seeds is not None
     each = [decide(replace(CLAIM, tasks=(name,)), results).lead for name in names]
     assert found.seeds == pytest.approx([each[0].value, each[2].value])  # type: ignore[union-attr]
-    assert found.lead.value == pytest.approx(np.mean([one.value for one in each]))  # type: ignore[union-attr]
+    sst2 = (each[0].value + each[2].value) / 2  # type: ignore[union-attr]
+    assert found.lead.value == pytest.approx((sst2 + each[1].value) / 2)  # type: ignore[union-attr]
+    assert (found.tasks, found.examples) == (3, 80)
     assert f"by seed {found.seeds[0]:+.1%}, {found.seeds[1]:+.1%}" in claims_page([found], {}, tmp_path)
+
+
+def test_a_second_model_on_the_same_data_makes_no_interval_narrower(tmp_path: Path) -> None:
+    names = ("SST-2", "SST-2, seed 1")
+    results = read_results(run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.05}, spread=0.05, names=names))
+    widths = [decide(replace(CLAIM, tasks=(name,)), results).lead.half_width for name in names]  # type: ignore[union-attr]
+    both = decide(CLAIM, results).lead
+    assert both is not None
+    assert both.half_width == pytest.approx(np.mean(widths), rel=0.02)
+
+
+def test_other_data_makes_the_interval_narrower(tmp_path: Path) -> None:
+    names = ("SST-2", "IMDB")
+    results = read_results(run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.05}, spread=0.05, names=names))
+    widths = [decide(replace(CLAIM, tasks=(name,)), results).lead.half_width for name in names]  # type: ignore[union-attr]
+    both = decide(CLAIM, results).lead
+    assert both is not None
+    assert both.half_width == pytest.approx(np.hypot(*widths) / 2, rel=0.1)
 
 
 def test_the_lead_over_a_number_that_may_be_0_is_a_difference(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def filled(page: str, runs: Mapping[str, Results]) -> str:
 
 
 def _table(lines: list[str], columns: list[Column], runs: Mapping[str, Results], shown: Shown) -> list[str]:
-    head, rule, *rows = lines
+    head, _, *rows = lines
     names = _cells(head)
     if len(names) != len(columns) + 1:
         raise InputError(f'the table "{head}" has {len(names) - 1} columns, and its mark names {len(columns)}')
@@ -81,7 +81,7 @@ def _table(lines: list[str], columns: list[Column], runs: Mapping[str, Results],
         COUNT.sub(f" ({one.examples:,})", name) if one is not None else name
         for name, one in zip(names[1:], compared, strict=True)
     ]
-    made = [_line([names[0], *heads]), rule]
+    made = [_line([names[0], *heads]), f"|{'---|' * len(names)}"]
     for row in rows:
         name = _cells(row)[0]
         found = LABEL.search(name)

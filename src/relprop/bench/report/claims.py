@@ -3,7 +3,8 @@
 A claim says that a method is ahead of others by a metric, over some tasks of a suite. It holds where the paired lead
 over each of them, averaged over the tasks, is above 0 with its whole interval; it does not where a lead is below 0
 with its whole interval; else it is open. A lead is a share of the other's number, so that tasks of different levels
-count alike, unless that number is not told from 0 on some task: then it is the difference.
+count alike, unless that number is not told from 0 on some task: then it is the difference. Tasks on the same data, as
+those of two models, are no new examples: they do not make the interval narrower.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Decision:
     other: str = ""  # the method that this lead is over
     lead: Estimate | None = None  # averaged over the tasks; + is better
     is_share: bool = True  # the lead is a share of the other's number
-    examples: int = 0  # of all tasks
+    examples: int = 0  # of all data, each counted once
     better: int = 0  # tasks where the lead's own interval is above 0
     worse: int = 0
     tasks: int = 0
@@ -80,7 +81,8 @@ def decide(claim: Claim, results: Results | None) -> Decision:
     if results is None:
         return Decision(claim, NOT_RUN)
     compared = list(_comparisons(claim, results))
-    found = [one for other in claim.against if (one := _against(claim, other, compared)) is not None]
+    data = {task.name: task.data or task.name.removesuffix(SECOND) for task in results.suite.tasks}
+    found = [one for other in claim.against if (one := _against(claim, other, compared, data)) is not None]
     if len(found) < len(claim.against):
         return Decision(claim, NOT_RUN)
     weakest = (DOES_NOT, OPEN, HOLDS)
@@ -101,7 +103,8 @@ def _comparisons(claim: Claim, results: Results) -> Iterator[PaperComparison]:
             yield compare(results, table, task)
 
 
-def _against(claim: Claim, other: str, compared: Sequence[PaperComparison]) -> Decision | None:
+def _against(claim: Claim, other: str, compared: Sequence[PaperComparison], data: Mapping[str, str]) -> Decision | None:
+    """The lead over one other method; `data` says by task what it is measured on."""
     both = [one for one in compared if claim.method in one.ours and other in one.ours]
     if not both:
         return None
@@ -109,7 +112,9 @@ def _against(claim: Claim, other: str, compared: Sequence[PaperComparison]) -> D
     is_share = all(_is_told_from_0(one.ours[other]) for one in both)
     if is_share:
         leads = [lead.times(1 / abs(one.ours[other].value)) for lead, one in zip(leads, both, strict=True)]
-    lead = _mean(leads)
+    names = dict.fromkeys(data[one.task] for one in both)
+    places = [[i for i, one in enumerate(both) if data[one.task] == name] for name in names]
+    lead = _mean([_mean_of_dependent([leads[i] for i in own]) for own in places])
     low, high = lead.interval()
     known = [one for one in both if claim.method in one.paper and other in one.paper]
     return Decision(
@@ -118,7 +123,7 @@ def _against(claim: Claim, other: str, compared: Sequence[PaperComparison]) -> D
         other,
         lead,
         is_share,
-        sum(one.examples for one in both),
+        sum(max(both[i].examples for i in own) for own in places),
         sum(one.interval()[0] > 0 for one in leads),
         sum(one.interval()[1] < 0 for one in leads),
         len(both),
@@ -140,6 +145,12 @@ def _lead_by_seed(leads: Mapping[str, float]) -> list[tuple[float, float]]:
 
 def _mean(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(float(np.mean([one.value for one in estimates])), np.mean([one.draws for one in estimates], axis=0))
+
+
+def _mean_of_dependent(estimates: Sequence[Estimate]) -> Estimate:
+    """Of the same examples: all are taken to go up and down with the first, so the interval is the mean of theirs."""
+    places = np.argsort(np.argsort(estimates[0].draws))
+    return _mean([Estimate(one.value, np.sort(one.draws)[places]) for one in estimates])
 
 
 def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
@@ -165,7 +176,8 @@ _SUMMARY = (
     "have not been run. Numbers are means over the tasks of the suite: the method's, then that of the strongest of "
     "those it is said to be ahead of. The lead is paired, example by example, as a share of the other's number (or "
     "their difference, where that number may be 0), with its 95 % bootstrap interval; tasks where it is decided by "
-    "itself are counted, and where models were trained with two seeds the lead is given for each."
+    "itself are counted, and where models were trained with two seeds the lead is given for each; the second is no new "
+    "example, so it does not make the interval narrower."
 )
 
 
