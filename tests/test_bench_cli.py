@@ -16,6 +16,7 @@ from relprop.bench.export import fingerprint, result_rows
 from relprop.bench.kinds import CellJob
 from relprop.bench.kinds.faithfulness import Faithfulness
 from relprop.bench.measurements import Measurements
+from relprop.bench.store import Store, cell_key
 from relprop.bench.store_files import FILE
 from relprop.bench.suite_folder import folder_state, resume_run
 from relprop.cli import app
@@ -95,6 +96,28 @@ def test_a_suite_is_run_listed_and_reported(suite, tmp_path):
     lines = (tmp_path / "all.csv").read_text().splitlines()
     assert lines[0] == "task,model,weights,method,metric,example,at,value"
     assert len(lines) == 1 + len(list(result_rows(out)))
+
+
+def test_results_of_other_weights_are_not_joined(suite, tmp_path):
+    """As after a training elsewhere: one cell is done with other weights, one planned, the third lost."""
+    fresh, out = ran(suite, tmp_path / "fresh"), tmp_path / "out"
+    with Store(fresh, read_only=True) as store:
+        rows, described = store.rows(), store.about("suite")
+    other = [{**row.spec, "weights": "0123456789abcdef"} for row in rows[:2]]
+    with Store(out) as store:
+        store.note("suite", described)
+        store.plan([(cell_key(spec), spec) for spec in other])
+        store.succeed(cell_key(other[0]), rows[0].result, 1.0)
+    again = ("run", suite, "--out", out, "--data", suite.parent, "--workers", 1)
+    code, output = bench(*again)
+    assert code == 1
+    assert f'task "reviews": 1 cells in "{out}" were measured on a model with other weights' in output
+    assert "--anew" in output
+    code, output = bench(*again, "--anew")
+    assert code == 0, output
+    with Store(out, read_only=True) as store:
+        assert [row.key for row in store.rows()] == [row.key for row in rows]
+    assert fingerprint(out) == fingerprint(fresh)
 
 
 def test_a_report_repeats_the_command_with_relative_paths(suite, tmp_path, monkeypatch):

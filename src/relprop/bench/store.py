@@ -166,8 +166,18 @@ class Store:
         with self._writing():
             for place, cell in enumerate(cells):
                 self._put("cells", cell.row(place))
-            (count,) = self._db.execute("SELECT count(*) FROM cells").fetchone()
-            self._put("about", (CELLS, str(count)))
+            self._count_cells()
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Delete cells, with their results."""
+        with self._writing():
+            self._db.executemany("DELETE FROM cells WHERE key=?", [(key,) for key in keys])
+            self._count_cells()
+
+    def _count_cells(self) -> None:
+        """Note how many there are, so that a lost one is found."""
+        (count,) = self._db.execute("SELECT count(*) FROM cells").fetchone()
+        self._put("about", (CELLS, str(count)))
         self._notes[CELLS] = str(count)
 
     def succeed(self, key: str, result: object, seconds: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
@@ -62,10 +63,11 @@ def unfinished_tasks(out: Path, suite: Suite, tasks: Sequence[SuiteTask], data: 
     return [task for task in tasks if not is_whole(task)]
 
 
-def record_plan(plan: SuitePlan, out: Path, command: str) -> None:
-    """Store the plan in a folder; results of the same suite are kept."""
+def record_plan(plan: SuitePlan, out: Path, command: str, *, anew: bool = False) -> None:
+    """Store the plan in a folder; results of the same suite are kept, unless they are of other models and `anew`."""
     check_same_suite(out, plan.suite)
     with Store(out) as store:
+        _drop_replaced(store, plan, out, anew)
         before = json.loads(store.about("models") or "{}")
         notes = (
             _described(plan.suite),
@@ -82,6 +84,19 @@ def record_plan(plan: SuitePlan, out: Path, command: str) -> None:
     models = {**(known.models if known else {}), **plan.locations.models}
     data = None if plan.locations.folder is None else str(plan.locations.folder)
     write_text(out / LOCATIONS, json.dumps({"data": data, "models": models}))
+
+
+def _drop_replaced(store: Store, plan: SuitePlan, out: Path, anew: bool) -> None:
+    """Cells of a planned task that are not in its plan are of a model that was trained elsewhere, or of other data."""
+    tasks, planned = {task.name for task in plan.tasks}, set(map(cell_key, plan.specs))
+    replaced = [row for row in store.rows() if row.spec["task"]["name"] in tasks and row.key not in planned]
+    done = Counter(row.spec["task"]["name"] for row in replaced if row.done)
+    for task, count in done.items() if not anew else ():
+        raise InputError(
+            f'task "{task}": {count} cells in "{out}" were measured on a model with other weights, or on other data, '
+            "than those here, and cannot be joined with new ones: --anew deletes them, another --out keeps them"
+        )
+    store.drop([row.key for row in replaced])
 
 
 def _read_locations(out: Path) -> Locations | None:

@@ -57,6 +57,9 @@ def run(
     workers: Workers = None,
     ray: OnRay = None,
     tries: Tries = 3,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Delete results of a task whose model has other weights here.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check that every task can be run.")] = False,
 ) -> None:
     """Run a suite. All data and tasks are checked first; models of recipes are trained once and kept.
@@ -89,7 +92,7 @@ def run(
     names = {one.name for one in named}
     complete = True
     if plan.tasks or not untrained:
-        record_plan(plan, out, command)
+        record_plan(plan, out, command, anew=anew)
         complete = _work(out, executor, tries, names)
     for one in untrained:
         with live_count("training") as show, torch_threads(workers or usable_cores()):
@@ -97,7 +100,7 @@ def run(
                 read, data, tasks=[one], progress=lambda *at: show(at[1], at[2], f"{at[0]}, loss {at[3]:.3f}")
             )
         check_tasks(plan, plan.tasks, watch=lambda name: _print(f"checking {name}"))
-        record_plan(plan, out, command)
+        record_plan(plan, out, command, anew=anew)
         complete = _work(out, executor, tries, names)
     if not complete:
         raise typer.Exit(1)
