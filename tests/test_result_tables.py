@@ -1,5 +1,6 @@
 """The tables of the result pages are filled from runs, and every mark on the pages can be."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,14 @@ def test_a_table_of_another_run_stays(tmp_path: Path) -> None:
     assert result_tables.filled(page, {}) == page
 
 
+def test_a_column_that_was_not_measured_stays(tmp_path: Path) -> None:
+    results = read_results(run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.05}))
+    results = replace(results, tasks={"SST-2": results.tasks["SST-2"]})
+    found = rows(result_tables.filled(PAGE.format(mark=f"numbers {COLUMNS}"), {"ali22-text": results}))
+    assert found[0] == ["", "SST-2 (40)", "IMDB (7)"]
+    assert [row[2] for row in found[2:4]] == ["2", "4"]
+
+
 @pytest.mark.parametrize(
     ("mark", "said"),
     [
@@ -61,7 +70,7 @@ def test_a_mark_that_is_wrong_is_refused(tmp_path: Path, mark: str, said: str) -
 def test_the_marks_of_the_pages_name_what_the_suites_have() -> None:
     marks = [
         mark
-        for page in sorted(result_tables.PAGES.glob("*.md"))
+        for page in sorted(result_tables.PAGES.rglob("*.md"))
         for line in page.read_text(encoding="utf-8").split("\n")
         if (mark := result_tables.MARK.fullmatch(line))
     ]

@@ -1,8 +1,8 @@
-"""Put the numbers of runs into the tables of the result pages.
+"""Put the numbers of runs into the tables of the documentation.
 
     python tools/result_tables.py build/runs/*
 
-A comment above a table of `docs/results/*.md` says what its columns are; they are filled from left to right:
+A comment above a table of a page says what its columns are; they are filled from left to right:
 
     <!-- numbers RUN | TASK / TASK ... | METRIC / METRIC ... | DECIMALS; RUN | ... -->
     <!-- ours RUN | TASK / TASK ... | METRIC / METRIC ... | DECIMALS; RUN | ... -->
@@ -10,8 +10,8 @@ A comment above a table of `docs/results/*.md` says what its columns are; they a
 
 The label of a row's method stands in backticks in its first cell. "numbers" have the paper's beside them, where the
 suite knows it, and "ours" do not; leads are of METHOD over the row's method, paired over the examples, + is better,
-with their 95 % interval.
-A number in brackets at the end of a column's head is its number of examples. Tables of runs that were not named stay.
+with their 95 % interval. A number in brackets at the end of a column's head is its number of examples. Columns of what
+was not measured, and tables of runs that were not named, stay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from relprop.bench.report.results import Results
 from relprop.bench.suites import Table
 from relprop.errors import InputError
 
-PAGES = Path(__file__).parent.parent / "docs" / "results"
+PAGES = Path(__file__).parent.parent / "docs"
 MARK = re.compile(r"<!-- (?P<shown>numbers|ours|leads of (?P<leader>[^:]+):) (?P<columns>.+) -->")
 COUNT = re.compile(r" \([\d,]+\)$")
 Shown = Callable[[PaperComparison, str, int], str]  # a method's number in a column, with so many decimals
@@ -83,13 +83,14 @@ def _table(lines: list[str], columns: list[Column], runs: Mapping[str, Results],
     ]
     made = [_line([names[0], *heads]), f"|{'---|' * len(names)}"]
     for row in rows:
-        name = _cells(row)[0]
+        name, *before = _cells(row)
         found = LABEL.search(name)
         if found is None:
             raise InputError(f'the row "{row}" names no method in backticks')
+        before += [""] * (len(columns) - len(before))
         texts = [
-            "" if one is None else shown(one, found[1], column.decimals)
-            for one, column in zip(compared, columns, strict=True)
+            old if one is None else shown(one, found[1], column.decimals)
+            for old, one, column in zip(before, compared, columns, strict=True)
         ]
         made.append(_line([name, *texts]))
     return made
@@ -132,7 +133,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+    return "|".join(["", *(f" {cell} " if cell else " " for cell in cells), ""])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -141,12 +142,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--pages", type=Path, default=PAGES)
     args = parser.parse_args(arguments)
     runs = {run.name: read_results(run) for run in args.runs if (run / "results.sqlite").is_file()}
-    for page in sorted(args.pages.glob("*.md")):
+    for page in sorted(args.pages.rglob("*.md")):
         old = page.read_text(encoding="utf-8")
         new = filled(old, runs)
         if new != old:
             page.write_text(new, encoding="utf-8")
-            print(page.name)
+            print(page.relative_to(args.pages))
 
 
 if __name__ == "__main__":
