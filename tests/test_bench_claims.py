@@ -27,8 +27,9 @@ def run(
     spread: float = 0.01,
     noisy: str = "",
     names: tuple[str, ...] = ("SST-2", "IMDB"),
+    short: str = "",
 ) -> Path:
-    """Tasks of forty examples, on which the method is ahead of each other one by a lead that varies."""
+    """Tasks of forty examples, or ten, on which the method is ahead of each other one by a lead that varies."""
     random = np.random.default_rng(0)
     tasks = [{"name": name, "model": "sentiment"} for name in names]
     suite = {
@@ -42,12 +43,13 @@ def run(
         store.note("suite", json.dumps(suite))
         store.note("command", "relprop bench run ali22-text")
         for task in tasks:
-            found = Measurements(list(range(40)))
-            own = random.uniform(0.5, 0.9, 40)
+            count = 10 if task["name"] == short else 40
+            found = Measurements(list(range(count)))
+            own = random.uniform(0.5, 0.9, count)
             found.add("lrp_ah_ln", "auac", own.tolist())
             for label, lead in leads.items():
                 found.add(
-                    label, "auac", (own - lead - random.normal(0, 0.5 if label == noisy else spread, 40)).tolist()
+                    label, "auac", (own - lead - random.normal(0, 0.5 if label == noisy else spread, count)).tolist()
                 )
             store.plan([(task["name"], {"task": task, "places": found.examples})])
             store.succeed(task["name"], found.to_dict(), 1.0)
@@ -106,6 +108,17 @@ def test_a_second_model_on_the_same_data_makes_no_interval_narrower(tmp_path: Pa
     assert both.half_width == pytest.approx(np.mean(widths), rel=0.02)
 
 
+def test_of_the_same_data_each_model_counts_by_its_examples(tmp_path: Path) -> None:
+    names = ("SST-2", "SST-2, seed 1")
+    leads = {"gradient_x_input": 0.1, "gae": 0.05}
+    results = read_results(run(tmp_path, leads, spread=0.05, names=names, short=names[1]))
+    each = [decide(replace(CLAIM, tasks=(name,)), results).lead for name in names]
+    both = decide(CLAIM, results)
+    assert both.lead is not None
+    assert both.lead.value == pytest.approx((4 * each[0].value + each[1].value) / 5)  # type: ignore[union-attr]
+    assert both.examples == 40
+
+
 def test_other_data_makes_the_interval_narrower(tmp_path: Path) -> None:
     names = ("SST-2", "IMDB")
     results = read_results(run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.05}, spread=0.05, names=names))
@@ -159,6 +172,14 @@ def test_the_page_says_that_a_run_is_not_whole(tmp_path: Path) -> None:
     results = read_results(folder)
     page = claims_page([decide(CLAIM, results)], {"ali22-text": results}, tmp_path)
     assert "`ali22-text` (1 of its cells are still to be done):" in page
+
+
+def test_the_page_says_what_was_not_begun(tmp_path: Path) -> None:
+    """A task whose model is not trained yet has no planned cells."""
+    results = read_results(run(tmp_path, {"gradient_x_input": 0.1, "gae": 0.05}))
+    results = replace(results, tasks={"SST-2": results.tasks["SST-2"]})
+    page = claims_page([decide(CLAIM, results)], {"ali22-text": results}, tmp_path)
+    assert "`ali22-text` (there is nothing yet of IMDB):" in page
 
 
 def test_a_claim_of_a_method_that_the_run_lacks(tmp_path: Path) -> None:

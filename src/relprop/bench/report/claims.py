@@ -114,7 +114,8 @@ def _against(claim: Claim, other: str, compared: Sequence[PaperComparison], data
         leads = [lead.times(1 / abs(one.ours[other].value)) for lead, one in zip(leads, both, strict=True)]
     names = dict.fromkeys(data[one.task] for one in both)
     places = [[i for i, one in enumerate(both) if data[one.task] == name] for name in names]
-    lead = _mean([_mean_of_dependent([leads[i] for i in own]) for own in places])
+    counts = [one.examples for one in both]
+    lead = _mean([_mean_of_dependent([leads[i] for i in own], [counts[i] for i in own]) for own in places])
     low, high = lead.interval()
     known = [one for one in both if claim.method in one.paper and other in one.paper]
     return Decision(
@@ -123,7 +124,7 @@ def _against(claim: Claim, other: str, compared: Sequence[PaperComparison], data
         other,
         lead,
         is_share,
-        sum(max(both[i].examples for i in own) for own in places),
+        sum(max(counts[i] for i in own) for own in places),
         sum(one.interval()[0] > 0 for one in leads),
         sum(one.interval()[1] < 0 for one in leads),
         len(both),
@@ -147,10 +148,12 @@ def _mean(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(float(np.mean([one.value for one in estimates])), np.mean([one.draws for one in estimates], axis=0))
 
 
-def _mean_of_dependent(estimates: Sequence[Estimate]) -> Estimate:
-    """Of the same examples: all are taken to go up and down with the first, so the interval is the mean of theirs."""
+def _mean_of_dependent(estimates: Sequence[Estimate], examples: Sequence[int]) -> Estimate:
+    """Each counts by its examples, which are the same ones in part: all are taken to go up and down with the first."""
     places = np.argsort(np.argsort(estimates[0].draws))
-    return _mean([Estimate(one.value, np.sort(one.draws)[places]) for one in estimates])
+    draws = [np.sort(one.draws)[places] for one in estimates]
+    value = np.average([one.value for one in estimates], weights=examples)
+    return Estimate(float(value), np.average(draws, axis=0, weights=examples))
 
 
 def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
@@ -165,9 +168,14 @@ def claims_page(decisions: Sequence[Decision], runs: Mapping[str, Results], fold
         lines += [_row(one, folder) for one in decisions if one.claim.paper == paper] + [""]
     lines += ["## Commands", ""]
     for name in dict.fromkeys(one.claim.suite for one in decisions if one.claim.suite in runs):
-        left = f" ({runs[name].left} of its cells are still to be done)" if runs[name].left else ""
-        lines += [f"`{name}`{left}:", "", f"    {runs[name].command}", ""]
+        lines += [f"`{name}`{_missing(runs[name])}:", "", f"    {runs[name].command}", ""]
     return "\n".join(lines)
+
+
+def _missing(results: Results) -> str:
+    left = [f"{results.left} of its cells are still to be done"] if results.left else []
+    tasks = [f"there is nothing yet of {'; '.join(results.not_begun)}"] if results.not_begun else []
+    return f" ({', and '.join(left + tasks)})" if left or tasks else ""
 
 
 _COLUMNS = ("claim", "where", "paper", "here", "lead", "verdict", "suite")

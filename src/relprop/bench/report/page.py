@@ -52,9 +52,10 @@ def report_sections(results: Results) -> Iterator[Section]:
 def _opening(results: Results) -> Iterator[ReportBlock]:
     if results.suite.about:
         yield Paragraph(results.suite.about)
-    if results.failures or results.left:
+    if results.failures or results.left or results.not_begun:
         said = f"{len(results.failures)} parts of the work failed and {results.left} are still to be done"
-        yield Paragraph(f"This run is not complete: {said}. The numbers cover what is done.")
+        tasks = f", and there is nothing yet of {'; '.join(results.not_begun)}" if results.not_begun else ""
+        yield Paragraph(f"This run is not complete: {said}{tasks}. The numbers cover what is done.")
     yield tables.task_table(results)
 
 

@@ -40,6 +40,11 @@ class Results:
         each = [*self.suite.metrics, *(metric for task in self.suite.tasks for metric in task.metrics)]
         return list(dict.fromkeys(each))
 
+    @property
+    def not_begun(self) -> list[str]:
+        """Tasks without results: a recipe's are planned only when its model is trained."""
+        return [task.name for task in self.suite.tasks if task.name not in self.tasks]
+
     def method(self, label: str) -> Method | None:
         return next((one for one in self.suite.methods if one.label == label), None)
 
